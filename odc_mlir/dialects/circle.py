@@ -1,12 +1,11 @@
-"""The ``circle`` dialect: one operation per Circle operator, constants, and the bridge to the operator table.
+"""The ``circle`` dialect: one operation per Circle operator, and constants.
 
-A subgraph is a ``func.func``; every value is a tensor whose name is its location. ``node_of`` converts an operation and
-``info_of`` converts a value to the form that functions of the operator table take.
+A subgraph is a ``func.func``. Every value is a tensor, and the location of the value is the tensor's name. ``node_of``
+and ``info_of`` convert operations and values to records of the operator table.
 
-``op_class("CONV_2D")`` is the class of ``circle.conv_2d``, made from the operator table when it is first asked for.
-Operand ``i`` of the operation is input ``i`` of the operator. An operand omitted in the middle is the value of
-``circle.none``; operands omitted at the end are absent. Options are properties, which are always present. Custom syntax
-omits properties that have the schema's default::
+``op_class("CONV_2D")`` returns the class of ``circle.conv_2d``, which is created from the operator table on first use.
+Operand ``i`` of the operation is input ``i`` of the operator. A ``circle.none`` value replaces an omitted operand,
+unless no operand follows. Options are properties. Custom syntax omits properties that have the schema's default::
 
     %y = circle.conv_2d(%x, %filter, %bias) {padding = valid, stride = [2, 2], activation = relu6} : (…) -> …
 """
@@ -113,18 +112,20 @@ __all__ = [
 ]
 
 UNVERIFIED = "circle.unverified"
-"""Attribute of an imported operator that can be shown and written but not run: the rule of the table that it breaks.
+"""Attribute of an imported operator that breaks a rule of the operator table. Its value is the rule.
 
-The verifier checks only the numbers of operands and results of such an operator; no pass changes it.
+Such an operator can be printed and exported, but not executed. The verifier checks only the numbers of its operands and
+results. No pass changes it.
 """
 
 KNOWN = "odc.known"
-"""Attribute of an operator whose result follows from shapes that were fixed for compiling: the result, as a blob.
+"""Attribute of an operator whose result is constant for the shapes that were fixed for compiling.
 
-Programs have a constant in place of the operator; the model keeps the operator, because other shapes need it.
+Its value is the result, as a blob. Programs contain a constant instead of the operator. The model keeps the operator,
+because the result differs for other shapes.
 """
 
-# Python attributes of every operation; the property of an option with such a name gets an underscore.
+# Python attributes of every operation. The property of an option with such a name gets an underscore.
 _TAKEN = frozenset((*dir(Operation), *Operation.__dataclass_fields__))
 
 # The reader's name for an operator that only a newer schema defines.
@@ -132,7 +133,7 @@ _NEWER = "BUILTIN_"
 
 
 class CircleOp(IRDLOperation):
-    """Base of all operators of the table; ``SPEC`` is the table's entry."""
+    """Base class of all operators. ``SPEC`` is the operator's entry in the operator table."""
 
     SPEC: ClassVar[OpSpec]
     OPTIONS: ClassVar[Mapping[str, OptionProperty]]  # by property name: the table's options, then RECORD_OPTIONS
@@ -150,7 +151,7 @@ class CircleOp(IRDLOperation):
         location: LocationAttr | None = None,
         attributes: Mapping[str, Attribute] | None = None,
     ) -> Self:
-        """Make an operation with Python values as options, by schema field name; None omits the property."""
+        """Create an operation from Python values of its options, by schema field name. None omits the property."""
         encode = cls.OPTIONS
         properties = {key: encode[key].encode(value) for key, value in (options or {}).items() if value is not None}
         return cls.create(
@@ -162,18 +163,18 @@ class CircleOp(IRDLOperation):
         )
 
     def option(self, name: str) -> Any:
-        """Return the Python value of an option by schema field name; None if it is absent without a default."""
+        """Return the Python value of an option, or None if it is absent and has no default."""
         attribute = self.properties.get(name)
         return None if attribute is None else self.OPTIONS[name].decode(attribute)
 
     @property
     def unverified(self) -> str | None:
-        """Return why this operator cannot be run; None if it obeys the table's rules."""
+        """Return the rule that this operator breaks, or None if it obeys the operator table."""
         reason = self.attributes.get(UNVERIFIED)
         return reason.data if isinstance(reason, StringAttr) else None
 
     def operand_named(self, name: str) -> SSAValue | None:
-        """Return the operand with the table's ``name``; None if it is omitted."""
+        """Return the operand called ``name`` in the operator table, or None if it is omitted."""
         index = next(i for i, operand in enumerate(self.SPEC.operands) if operand.name == name)
         if index >= len(self.operands) or isinstance(self.operands[index].type, NoneType):
             return None
@@ -230,7 +231,6 @@ Shown = tuple[str, tuple[tuple[OptionProperty, Attribute], ...]]  # name in text
 
 
 def _shown_options(options: Mapping[str, OptionProperty], properties: Mapping[str, Attribute]) -> list[Shown]:
-    """Return an operation's options in custom syntax, in schema order."""
     shown: list[Shown] = []
     in_pair: set[str] = set()
     for name in options:
@@ -245,7 +245,6 @@ def _shown_options(options: Mapping[str, OptionProperty], properties: Mapping[st
 
 
 def _label(name: str, properties: Mapping[str, Attribute]) -> tuple[str, tuple[str, ...]]:
-    """Return the text label of an option, and its properties."""
     for word, pair in PAIRS.items():
         if name in pair and all(member in properties for member in pair):
             return word, pair
@@ -290,7 +289,6 @@ def _parse_option(parser: Parser, options: Mapping[str, OptionProperty], propert
 
 
 def _labels(options: Mapping[str, OptionProperty]) -> list[str]:
-    """Return the option names of the custom syntax."""
     labels = {name: SHORT_NAMES.get(name, name) for name in options}
     for word, pair in PAIRS.items():
         labels |= {name: word for name in pair if name in labels}
@@ -299,10 +297,10 @@ def _labels(options: Mapping[str, OptionProperty]) -> list[str]:
 
 @cache
 def op_class(name: str) -> type[CircleOp]:
-    """Return the operation class of operator ``name`` (``CONV_2D``).
+    """Return the operation class of operator ``name``, such as ``CONV_2D``.
 
-    An operator of the schema that our table lacks gets a class without rules: it can be read, printed and written, not
-    executed. Raises UnsupportedError for a name that is no operator.
+    An operator of the schema that is not in the operator table gets a class without rules. It can be read, printed and
+    written, but not executed. Raises UnsupportedError for an unknown operator.
     """
     spec = spec_of(name)
     options = {option.name: option for option in (*table_options(spec.options), *RECORD_OPTIONS)}
@@ -327,7 +325,7 @@ def op_class(name: str) -> type[CircleOp]:
 
 
 def spec_of(name: str) -> OpSpec:
-    """Return the table's entry for ``name``, or an entry without rules for an operator of the schema only."""
+    """Return the table's entry for ``name``. An operator that only the schema has gets an entry without rules."""
     if (spec := all_specs().get(name)) is not None:
         return spec
     if not has_operator(name):
@@ -337,17 +335,16 @@ def spec_of(name: str) -> OpSpec:
 
 
 def has_operator(name: str) -> bool:
-    """Return whether ``name`` is an operator of the table, of the schema, or a numbered one of a newer schema."""
+    """Return whether the operator table or the schema has ``name``, or a newer schema numbers it."""
     return name in all_specs() or name in circle_schema().operators.codes or name.startswith(_NEWER)
 
 
 def operator_names() -> tuple[str, ...]:
-    """Return every operator with a class: the table's, then the schema's others."""
+    """Return the names of all operators: first those of the operator table, then the schema's others."""
     return tuple(dict.fromkeys((*all_specs(), *circle_schema().operators.codes)))
 
 
 def _options_table(name: str) -> str | None:
-    """Return the options table with an operator's name; None if the schema has none."""
     wanted = name.replace("_", "").lower() + "options"
     unions = circle_schema().unions
     tables = (table for union in ("BuiltinOptions", "BuiltinOptions2") for table in unions[union].tags)
@@ -355,17 +352,15 @@ def _options_table(name: str) -> str | None:
 
 
 class CircleCanonicalization(HasCanonicalizationPatternsTrait):
-    """Canonicalization patterns of circle operators; imported on first use, as in xDSL's own dialects."""
+    """Canonicalization patterns of circle operators, imported on first use."""
 
     def get_patterns(self, op: type[Operation]) -> tuple[RewritePattern, ...]:
-        """Return the patterns for operations of the class ``op``."""
         from odc_mlir.transforms.circle.rewrites.canonical import canonicalization_patterns
 
         return canonicalization_patterns(op.SPEC.name if issubclass(op, CircleOp) else "")
 
     @classmethod
     def get_canonicalization_patterns(cls) -> tuple[RewritePattern, ...]:
-        """Return the patterns for all operators."""
         from odc_mlir.transforms.circle.rewrites.canonical import canonicalization_patterns
 
         return canonicalization_patterns()
@@ -373,7 +368,7 @@ class CircleCanonicalization(HasCanonicalizationPatternsTrait):
 
 @irdl_op_definition
 class ConstOp(IRDLOperation):
-    """A constant tensor. Its text is a flat list for few numbers, and a blob for all other contents.
+    """A constant tensor. Custom syntax prints few numbers as a flat list, and other contents as a blob.
 
     ::
 
@@ -465,9 +460,9 @@ class NoneOp(IRDLOperation):
 
 @irdl_op_definition
 class VariableOp(IRDLOperation):
-    """A tensor that keeps its contents from one run to the next: ``%state = circle.variable : tensor<1x4xf32>``.
+    """A tensor that keeps its contents between runs: ``%state = circle.variable : tensor<1x4xf32>``.
 
-    A variable starts at real zero; operators that take it as operand may write it. Two variables are never merged.
+    A variable starts at real zero. Operators that have it as an operand may write it. Two variables are never merged.
     """
 
     name = "circle.variable"
@@ -486,7 +481,7 @@ class VariableOp(IRDLOperation):
 class UndefinedOp(IRDLOperation):
     """A tensor that no operator computes: ``%y = circle.undefined : tensor<4xf32>``.
 
-    Some files have such a graph output, or a custom operator with a scratch tensor.
+    In some files, a graph output or the scratch tensor of a custom operator is such a tensor.
     """
 
     name = "circle.undefined"
@@ -503,9 +498,9 @@ class UndefinedOp(IRDLOperation):
 
 
 def info_of(value: SSAValue) -> TensorInfo:
-    """Return ``value`` in the form of the operator table; raise VerifyException if the dialect lacks its type.
+    """Return ``value`` as a record of the operator table. ``data`` is set for constants with known bytes.
 
-    ``data`` is set for constants with known bytes.
+    Raises VerifyException if no Circle tensor has the type.
     """
     facts = tensor_facts(value.type)
     owner = value.owner
@@ -524,12 +519,12 @@ def info_of(value: SSAValue) -> TensorInfo:
 
 
 def is_known(op: object) -> bool:
-    """Return whether ``op`` is an operator with the attribute :data:`KNOWN`, its result for the fixed shapes."""
+    """Return whether ``op`` is an operator with the attribute :data:`KNOWN`."""
     return isinstance(op, CircleOp) and KNOWN in op.attributes
 
 
 def freeze_known(block: Block, given: Sequence[SSAValue] = ()) -> None:
-    """Replace known results in ``block`` by constants, and arguments if the values ``given`` for them are known."""
+    """Replace known results in ``block`` by constants. Also replace arguments whose ``given`` values are known."""
     pairs = [
         *zip(block.args, given, strict=False),
         *((op.results[0], op.results[0]) for op in block.ops if is_known(op)),
@@ -546,7 +541,6 @@ def freeze_known(block: Block, given: Sequence[SSAValue] = ()) -> None:
 
 
 def _read_details(info: TensorInfo, table: str, fields: Mapping[str, Attribute]) -> None:
-    """Set the blockwise or microscaling quantisation of ``info``, which overrides scale and zero point."""
     if table == "MXQuantization" and isinstance(axis := fields.get("axis"), IntegerAttr):
         info.mx_axis, info.quant = axis.value.data, None
     if table == "CustomQuantization":
@@ -562,7 +556,6 @@ def _read_details(info: TensorInfo, table: str, fields: Mapping[str, Attribute])
 
 
 def _block_parameter(attribute: Attribute | None) -> TensorInfo | None:
-    """Return the constant in a ``#circle.tensor``."""
     if not isinstance(attribute, TensorAttr) or not isinstance(attribute.contents, BlobAttr):
         return None
     facts = tensor_facts(attribute.type)
@@ -570,7 +563,7 @@ def _block_parameter(attribute: Attribute | None) -> TensorInfo | None:
 
 
 def node_of(op: Operation) -> Node:
-    """Return a ``circle`` operator as a node of the operator table; options name subgraphs by the functions' symbols.
+    """Return a ``circle`` operator as a node of the operator table. Options refer to subgraphs by symbol.
 
     Raises VerifyException for types that are not tensors, and for symbols that are not functions.
     """
@@ -603,7 +596,7 @@ def node_of(op: Operation) -> Node:
 
 
 def has_unresolved_operand(op: Operation) -> bool:
-    """Return whether some constant operand's bytes are unknown, so that rules about values cannot be checked."""
+    """Return whether the bytes of a constant operand are unknown. Rules about values cannot be checked then."""
     return any(
         isinstance(operand, OpResult) and isinstance(operand.op, ConstOp) and not operand.op.blob.is_resolved
         for operand in op.operands
@@ -611,7 +604,6 @@ def has_unresolved_operand(op: Operation) -> bool:
 
 
 def _callee(op: Operation, symbol: str) -> Callee:
-    """Return the function ``symbol`` of the module around ``op``; raise VerifyException if it is missing."""
     top = op
     while (parent := top.parent_op()) is not None:
         top = parent
@@ -626,7 +618,7 @@ _FUNCTIONS = "functions"  # attribute of modules: functions by name, updated by 
 
 
 def _function(module: ModuleOp, symbol: str) -> FuncOp | None:
-    """Return the function called ``symbol``; all lookups together take time linear in the module."""
+    """Return the function called ``symbol``. An index of the module makes all lookups together linear in its size."""
     known: dict[str, FuncOp] = getattr(module, _FUNCTIONS, {})
     found = known.get(symbol)
     if found is None or found.parent is not module.body.block or found.sym_name.data != symbol:
@@ -649,10 +641,10 @@ def _text(message: str, op: Operation) -> str:
 
 
 def refine_function(function: FuncOp) -> None:
-    """Refine the result types of all operators of ``function`` in order, then its own type.
+    """Refine the result types of all operators of ``function`` in order, then the function's own type.
 
-    Operators that inference rejects are marked as unverified. Every runtime resizes tensors as operators run, so a
-    declared shape that contradicts inference is an error of the file: it is replaced, with a warning.
+    Operators that shape inference rejects are marked as unverified. If a declared shape contradicts inference, the file
+    is wrong, because every runtime resizes tensors during execution. The inferred shape replaces it, with a warning.
     """
     for op in function.walk():
         if isinstance(op, CircleOp) and op.SPEC.infer and op.unverified is None:
@@ -668,13 +660,16 @@ def refine_function(function: FuncOp) -> None:
 
 
 def mark_unverified(op: CircleOp, error: ModelError) -> None:
-    """Mark ``op`` so that it passes the verifier although it breaks a rule, and log a warning."""
+    """Log a warning, and mark ``op`` so that the verifier accepts it although it breaks a rule."""
     LOG.warning("%s %r can be imported, but not run: %s", op.SPEC.name, op_name(op), error)
     op.attributes[UNVERIFIED] = StringAttr(error.message)
 
 
 def refine_results(op: CircleOp) -> bool:
-    """Refine the result types of one operator; return True if any changed. Raise ModelError if inference rejects it."""
+    """Refine the result types of one operator. Return whether a type changed.
+
+    Raises ModelError if shape inference rejects the operator.
+    """
     node = node_of(op)
     check_node(node, own_rules=False, result_types=False)  # preconditions of shape functions
     changed = False
@@ -700,7 +695,7 @@ def _merged(declared: Shape | None, inferred: Shape | None) -> Shape | None:
 
 
 def find_operation(name: str) -> type[Operation] | None:
-    """Return the class of the operation ``circle.<mnemonic>``; None if there is none."""
+    """Return the class of the operation ``circle.<mnemonic>``, or None if there is none."""
     mnemonic = name.removeprefix("circle.")
     if (own := next((cls for cls in _OWN_OPERATIONS if cls.name == name), None)) is not None:
         return own
@@ -712,7 +707,7 @@ _OWN_OPERATIONS: tuple[type[Operation], ...] = (ConstOp, NoneOp, UndefinedOp, Va
 
 
 class CircleDialect(Dialect):
-    """The dialect object; operator classes are created when they are listed."""
+    """The dialect. It creates the classes of operators when they are listed."""
 
     @property
     def operations(self) -> Iterator[type[Operation]]:

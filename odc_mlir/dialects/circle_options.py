@@ -1,8 +1,8 @@
-"""Options of operators as typed properties: conversion between schema fields, Python values, attributes and text.
+"""Options of operators as typed properties, converted between schema fields, Python values, attributes and text.
 
-Each schema field has one :class:`OptionProperty`, whose class follows from the field's kind. Integers keep the schema's
-width, enums and element types are words (``"same"``, ``"float32"``), subgraph indices become symbols. In text, height
-and width are one list: ``stride = [2, 2]``.
+Each schema field has one :class:`OptionProperty`, whose class follows from the kind of field. Integers keep the
+schema's width. Enums and element types are words (``"same"``, ``"float32"``), and subgraph indices become symbols. In
+text, height and width form one list: ``stride = [2, 2]``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from odc_mlir.support.floats import to_float32
 
 @dataclass(frozen=True)
 class OptionProperty:
-    """One property. ``default`` is the schema's default; if it is None, the property is absent unless given."""
+    """One property of an operation. Without a ``default`` of the schema, the property may be absent."""
 
     NOUN: ClassVar = "an attribute"  # allowed values, for messages
     ATTRIBUTE: ClassVar[type[Attribute]] = Attribute
@@ -45,15 +45,12 @@ class OptionProperty:
     default: Any = None
 
     def encode(self, value: Any) -> Attribute:
-        """Return the attribute for ``value``."""
         raise NotImplementedError
 
     def decode(self, attribute: Any) -> Any:
-        """Return the value of ``attribute``."""
         raise NotImplementedError
 
     def accepts(self, attribute: Attribute) -> bool:
-        """Return whether ``attribute`` is of this option's kind."""
         return isinstance(attribute, self.ATTRIBUTE)
 
     def print(self, printer: Printer, attribute: Any) -> None:
@@ -64,7 +61,7 @@ class OptionProperty:
 
     @property
     def kind(self) -> str:
-        """Allowed values, for messages."""
+        """Description of the allowed values for messages."""
         return self.NOUN
 
 
@@ -149,7 +146,7 @@ class TextOption(OptionProperty):
 
 @dataclass(frozen=True)
 class WordOption(TextOption):
-    """A word out of ``words``."""
+    """An option whose value is one of ``words``."""
 
     words: tuple[str, ...] = ()
 
@@ -181,7 +178,7 @@ class BytesOption(OptionProperty):
 
 @dataclass(frozen=True)
 class NumbersOption(OptionProperty):
-    """A list of integers of one width, or of floats."""
+    """An option that holds a list of integers of one width, or of floats."""
 
     type: Any = None
 
@@ -210,7 +207,7 @@ class NumbersOption(OptionProperty):
 
 @dataclass(frozen=True)
 class ListOption(OptionProperty):
-    """A list of ``element`` options."""
+    """An option that holds a list of values of the option ``element``."""
 
     element: OptionProperty = OptionProperty("")
 
@@ -230,7 +227,7 @@ class ListOption(OptionProperty):
 
 @dataclass(frozen=True)
 class SymbolOption(OptionProperty):
-    """A function, stored as subgraph index in files; Python values are function names."""
+    """An option that refers to a function: by index in files, by name in Python."""
 
     NOUN: ClassVar = "a function's symbol"
     ATTRIBUTE: ClassVar = SymbolRefAttr
@@ -244,7 +241,7 @@ class SymbolOption(OptionProperty):
 
 @dataclass(frozen=True)
 class RawOption(OptionProperty):
-    """An attribute that is kept unchanged."""
+    """An option that holds any attribute, unchanged."""
 
     def encode(self, value: Attribute) -> Attribute:
         return value
@@ -253,8 +250,8 @@ class RawOption(OptionProperty):
         return attribute
 
 
-# Fields of an operator record outside of its options table. `options_table` names the table in the file if it is not
-# the operator's own.
+# Fields of an operator record that are not in its options table. `options_table` names the table in the file if it is
+# not the operator's own.
 RECORD_OPTIONS: tuple[OptionProperty, ...] = (
     IntOption("version"),
     TextOption("custom_code"),
@@ -265,7 +262,7 @@ RECORD_OPTIONS: tuple[OptionProperty, ...] = (
 )
 RECORD_NAMES = frozenset(option.name for option in RECORD_OPTIONS)
 
-# Names in text: names of two schema fields that are printed as one list, and shorter names of single fields.
+# Names in text: pairs of schema fields that are printed as one list, and shorter names of single fields.
 PAIRS: Mapping[str, tuple[str, str]] = {
     "stride": ("stride_h", "stride_w"),
     "dilation": ("dilation_h_factor", "dilation_w_factor"),
@@ -278,7 +275,7 @@ ALWAYS_PRINTED = frozenset({"padding"})
 
 @cache
 def table_options(table: str | None) -> tuple[OptionProperty, ...]:
-    """Return the options of a schema table in field order; none for None."""
+    """Return the options of a schema table in field order, or () for None."""
     if table is None:
         return ()
     subgraphs = subgraph_fields(table)

@@ -50,8 +50,8 @@ INLINE_BYTES = 64
 class BlobAttr(Data[Blob]):
     """Bytes of a constant.
 
-    Up to 64 bytes are in the attribute, ``#circle.blob<"0x01ff">``. Longer contents are named by digest and size,
-    ``#circle.blob<sha256_4f5a…, 3456>``, and are printed once per file in its ``dialect_resources`` section.
+    Up to 64 bytes are part of the attribute: ``#circle.blob<"0x01ff">``. Digest and size identify longer contents:
+    ``#circle.blob<sha256_4f5a…, 3456>``. These are printed once per file in the ``dialect_resources`` section.
     """
 
     name = "circle.blob"
@@ -62,7 +62,7 @@ class BlobAttr(Data[Blob]):
 
     @property
     def bytes(self) -> memoryview:
-        """Return the bytes, read-only; raise ModelError if the text of the IR omitted them."""
+        """Return a read-only view of the bytes. Raises ModelError if the text of the IR omitted them."""
         return self.data.data
 
     @classmethod
@@ -85,7 +85,7 @@ class BlobAttr(Data[Blob]):
 
 
 def print_named_blob(printer: Printer, blob: Blob) -> None:
-    """Print handle and size of a blob, always as a resource of ``circle``: xDSL reads resources of one dialect only."""
+    """Print handle and size of a blob as a resource of ``circle``. xDSL reads resources of one dialect only."""
     with printer.in_angle_brackets():
         if isinstance(printer, OdcPrinter):
             printer.print_blob(blob)
@@ -96,7 +96,7 @@ def print_named_blob(printer: Printer, blob: Blob) -> None:
 
 
 def parse_named_blob(parser: AttrParser, handle: str) -> Blob:
-    """Parse comma and size of a named blob, after its handle."""
+    """Parse comma and size, which follow the handle of a named blob."""
     parser.parse_punctuation(",")
     size = parser.parse_integer(allow_boolean=False, allow_negative=False)
     try:
@@ -107,9 +107,9 @@ def parse_named_blob(parser: AttrParser, handle: str) -> Blob:
 
 @dataclass(frozen=True, slots=True)
 class QuantRecord:
-    """A tensor's quantisation fields as the file has them, each possibly empty.
+    """Quantisation fields of a tensor as the file has them. Each field may be empty.
 
-    ``details`` is the schema's details table and its fields as attributes.
+    ``details`` is the name of the schema's details table, with its fields as attributes.
     """
 
     scale: tuple[float, ...] = ()
@@ -127,8 +127,8 @@ class QuantRecord:
 class QParamsAttr(Data[QuantRecord]):
     """Tensor encoding for quantisation that ``!quant.uniform`` cannot express.
 
-    It holds 64-bit storage, scales of 0, recorded ranges of float tensors, block and MX formats. Fields are optional:
-    ``#circle.qparams<scale = [0.5], zero_point = [0], axis = 0, min = [-1.0], max = [1.0]>``.
+    Examples are 64-bit storage, scales of 0, recorded ranges of float tensors, block formats and MX formats. All fields
+    are optional: ``#circle.qparams<scale = [0.5], zero_point = [0], axis = 0, min = [-1.0], max = [1.0]>``.
     """
 
     name = "circle.qparams"
@@ -185,12 +185,12 @@ class QParamsAttr(Data[QuantRecord]):
 
 
 def float_text(value: float) -> str:
-    """Return a float32 number in our syntax: the shortest decimal, or ``inf``, ``-inf``, ``nan``."""
+    """Return the text of a float32 number: the shortest exact decimal, or ``inf``, ``-inf``, ``nan``."""
     return float32_text(value) if math.isfinite(value) else str(value)
 
 
 def parse_float(parser: AttrParser) -> float:
-    """Parse a float32 number of :func:`float_text`, rounded to the nearest one."""
+    """Parse a number in the syntax of :func:`float_text`, rounded to the nearest float32 number."""
     sign = -1.0 if parser.parse_optional_punctuation("-") is not None else 1.0
     word = parser.parse_optional_keyword_in(("inf", "nan"))
     if word is not None:
@@ -199,13 +199,13 @@ def parse_float(parser: AttrParser) -> float:
 
 
 def parse_integer(parser: AttrParser) -> int:
-    """Parse an integer, decimal or hexadecimal."""
+    """Parse a decimal or hexadecimal integer."""
     return parser.parse_integer(allow_boolean=False)
 
 
 @irdl_attr_definition
 class TensorAttr(ParametrizedAttribute):
-    """``#circle.tensor<"name", type>``: a tensor that is not an SSA value, such as an intermediate with quantisation.
+    """A tensor that is not an SSA value, such as a quantised intermediate: ``#circle.tensor<"name", type>``.
 
     ``#circle.tensor<"name", type, #circle.blob<…>>`` also has constant contents.
     """
@@ -237,7 +237,7 @@ class TensorAttr(ParametrizedAttribute):
 
 
 class OpaqueElementType(ParametrizedAttribute, TypeAttribute):
-    """Base of element types that MLIR lacks; a subclass has the name of its type."""
+    """Base class of element types that MLIR lacks. A subclass has the name of its type."""
 
 
 def _opaque_type(dtype: str) -> type[OpaqueElementType]:
@@ -283,7 +283,7 @@ AnyTensor = TensorType[Attribute] | UnrankedTensorType[Attribute]
 
 
 class TensorFacts(NamedTuple):
-    """Facts of a tensor type; ``record`` is its ``#circle.qparams`` encoding, if any."""
+    """Properties of a tensor type. ``record`` is its ``#circle.qparams`` encoding."""
 
     dtype: str
     shape: Shape | None
@@ -294,10 +294,10 @@ class TensorFacts(NamedTuple):
 def tensor_type(
     dtype: str, shape: Shape | None, quant: QuantParams | None = None, record: QuantRecord | None = None
 ) -> AnyTensor:
-    """Return the type of a tensor; raise ValueError for quantisation that an unranked type cannot hold.
+    """Return the type of a tensor. Raises ValueError for quantisation that an unranked type cannot hold.
 
-    ``quant`` becomes part of the element type if an element type can express it, otherwise a record with the same
-    content; ``record`` is an encoding to add.
+    ``quant`` becomes part of the element type if that can express it, and otherwise a record. ``record`` is an encoding
+    to add.
     """
     element: Attribute = ELEMENT_TYPES[dtype]
     if quant is not None:
@@ -315,7 +315,7 @@ def tensor_type(
 
 
 def tensor_facts(type: Attribute) -> TensorFacts:
-    """Return the facts in tensor type ``type``; raise VerifyException for a type that no Circle tensor has."""
+    """Return the properties of tensor type ``type``. Raises VerifyException for a type that no Circle tensor has."""
     if isinstance(type, TensorType):
         shape: Shape | None = tuple(None if d.data == DYNAMIC_INDEX else d.data for d in type.shape.data)
         encoding = type.encoding
@@ -337,7 +337,7 @@ def tensor_facts(type: Attribute) -> TensorFacts:
 
 
 def with_shape(type: Attribute, shape: Shape | None) -> AnyTensor:
-    """Return the same element type and encoding with another shape; without a rank, the encoding is dropped."""
+    """Return the same element type and encoding with another shape. A type without rank has no encoding."""
     if not isinstance(type, TensorType | UnrankedTensorType):
         raise TypeError(f"{type} is not a tensor type")
     if shape is None:
@@ -348,7 +348,7 @@ def with_shape(type: Attribute, shape: Shape | None) -> AnyTensor:
 
 
 def axis_mismatch(quant: QuantParams | None, shape: Shape | None) -> str | None:
-    """Return the problem of per-axis quantisation on this shape, or None."""
+    """Return why per-axis quantisation does not fit this shape, or None if it fits."""
     if quant is None or quant.per_tensor or shape is None:
         return None
     if quant.axis >= len(shape):
@@ -383,7 +383,7 @@ def _level_attribute(level: DimMetadata) -> DictionaryAttr:
 
 
 def sparsity_record(attribute: DictionaryAttr) -> Sparsity:
-    """Return the file record of a :func:`sparsity_attribute`; raise ModelError for another dictionary."""
+    """Return the file record of a :func:`sparsity_attribute`. Raises ModelError for another dictionary."""
     try:
         order, blocks = (tuple(attribute.data[key].get_values()) for key in ("traversal_order", "block_map"))  # type: ignore[attr-defined]
         levels = tuple(_level_record(level.data) for level in attribute.data["dims"])  # type: ignore[attr-defined]
@@ -405,7 +405,7 @@ def _level_record(fields: Mapping[str, Any]) -> DimMetadata:
 
 MOST_VALUES = 16
 
-# struct codes of the element types that lists can hold.
+# Codes of the module `struct` for element types that lists can hold.
 _CODES = {
     "bool": "?",
     "int8": "b",
@@ -424,7 +424,7 @@ Number = int | float | bool
 
 
 def values_text(blob: Blob, facts: TensorFacts) -> str | None:
-    """Return ``[1, 2, 3]`` for a constant of at most 16 numbers that lists express exactly, else None."""
+    """Return ``[1, 2, 3]`` for a constant of at most 16 numbers that a list expresses exactly, else None."""
     code = _CODES.get(facts.dtype)
     if code is None or not blob.is_resolved or facts.shape is None or any(extent is None for extent in facts.shape):
         return None
@@ -441,7 +441,7 @@ def values_text(blob: Blob, facts: TensorFacts) -> str | None:
 
 
 def parse_values(parser: Parser) -> list[Number]:
-    """Parse the numbers up to and including the closing bracket of a list."""
+    """Parse the numbers of a list and its closing bracket."""
     values: list[Number] = []
     if parser.parse_optional_punctuation("]") is not None:
         return values
@@ -464,10 +464,10 @@ def _parse_number(parser: Parser) -> Number:
 
 
 class Hexadecimal(int):
-    """A number written in hexadecimal digits, which for floating types are the number's bits, as in MLIR."""
+    """A number in hexadecimal digits. For floating types, the digits are the bits of the number, as in MLIR."""
 
     def as_float(self, code: str) -> float:
-        """Return the number of these bits; raise ModelError for more bits than the struct ``code`` has, or a sign."""
+        """Return the float with these bits. Raises ModelError for a sign, or more bits than the struct ``code`` has."""
         size = struct.calcsize(code)
         if not 0 <= self < 1 << 8 * size:
             raise ModelError(f"{hex(self)} is hexadecimal, which stands for the {8 * size} bits of a real number")
@@ -476,7 +476,7 @@ class Hexadecimal(int):
 
 
 def pack_values(values: Sequence[Number], dtype: str) -> bytes:
-    """Return the little-endian bytes of ``values``; raise ModelError for a number that ``dtype`` cannot represent."""
+    """Return the little-endian bytes of ``values``. Raises ModelError for a number that ``dtype`` cannot represent."""
     code = _CODES.get(dtype)
     if code is None:
         raise ModelError(f"a list cannot hold {dtype}, allowed: {', '.join(_CODES)}; use #circle.blob")

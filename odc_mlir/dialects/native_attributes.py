@@ -1,4 +1,4 @@
-"""Names of the attributes that passes for native code write for later passes and for the emitter."""
+"""Names of attributes that passes for native code write for later passes and the emitter."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ KERNEL, OPTIONS = "native.kernel", "native.options"
 """Attributes of a declared kernel: its name, and the options that select its code."""
 
 CONSTANTS = "native.constants"
-"""Attribute of a segment's module: the bytes of its packed constants."""
+"""Attribute of a segment's module that holds the bytes of packed constants."""
 
 ARENA_BYTES = "native.arena_bytes"
-"""Attribute of a segment's module: the size of its arena."""
+"""Attribute of a segment's module that holds the size of its arena."""
 
 PART, SCRATCH_BYTES = "native.part", "native.scratch_bytes"
-"""Attributes of a divided segment's module: the function that several threads call, and the scratch bytes of each."""
+"""Attributes of a divided segment's module: the function that several threads call, and scratch bytes per thread."""
 
 THREAD_PARAMETERS = ("scratch", "barrier", "part", "parts")
-"""Further parameters of the function that several threads call."""
+"""Additional parameters of the function that several threads call."""
 
 INLINE = "native.inline"
 """Attribute of a function that is inlined into all its callers."""

@@ -1,10 +1,10 @@
-"""The ``npu`` dialect at tensor level: operations of the NPU with all integers that their instructions will have.
+"""The ``npu`` dialect at tensor level: NPU operations with all integers that their instructions will have.
 
-Operands and results are the quantised tensors of the ``circle`` dialect. Scales have become multipliers and exponents,
-so no later pass rounds a real number. Layout is NHWC; instructions will loop over ``N``. The instruction level of the
-same dialect is in :mod:`odc_mlir.dialects.npu_isa`.
+Operands and results are the quantised tensors of the ``circle`` dialect. Multipliers and exponents replace scales, so
+no later pass rounds a real number. Tensors have layout NHWC, and instructions will loop over ``N``.
+:mod:`odc_mlir.dialects.npu_isa` defines the instruction level of the same dialect.
 
-:mod:`odc_mlir.numerics` defines all arithmetic; :mod:`odc_mlir.interpreters.module` runs these operations.
+:mod:`odc_mlir.numerics` defines all arithmetic; :mod:`odc_mlir.interpreters.module` executes these operations.
 """
 
 from __future__ import annotations
@@ -124,11 +124,13 @@ class ConstantOp(NpuTensorOp):
 
 @irdl_op_definition
 class ElementwiseOp(NpuTensorOp):
-    """Element-wise arithmetic of two tensors; dimensions of size 1 broadcast, shapes align at the right.
+    """Element-wise arithmetic of two tensors. Dimensions of size 1 broadcast; shapes align at the right.
 
-    ``add``, ``sub``: ``multiply(scaled(a) +- scaled(b), out_scale) + out_zero`` with
-    ``scaled(a) = multiply((a - a_zero) << left_shift, a_scale)``; ``mul``: ``multiply((a - a_zero) * (b - b_zero),
-    out_scale) + out_zero``; ``max``, ``min``: extremes of the codes, without scales. All clamp to act_min..act_max.
+    ``add``, ``sub``: ``multiply(scaled(a) +- scaled(b), out_scale) + out_zero`` with ``scaled(a) = multiply((a -
+        a_zero) << left_shift, a_scale)``.
+    ``mul``: ``multiply((a - a_zero) * (b - b_zero), out_scale) + out_zero``.
+    ``max``, ``min``: maximum and minimum of the codes, without scales.
+    All results are clamped to ``act_min..act_max``.
     """
 
     name = "npu.elementwise"
@@ -182,8 +184,9 @@ class ElementwiseOp(NpuTensorOp):
 class ReduceOp(NpuTensorOp):
     """Reduction over all pixels of each image: ``[N, H, W, C]`` to ``[N, 1, 1, C]``.
 
-    ``sum``: ``clamp(multiply(sum of (x - in_zero), scale) + out_zero, act_min, act_max)``; the scale of a mean includes
-    the division. ``max``: the largest code, without zero points and scale.
+    ``sum``: ``clamp(multiply(sum of (x - in_zero), scale) + out_zero, act_min, act_max)``. The scale of a mean includes
+        the division.
+    ``max``: the largest code, without zero points and scale.
     """
 
     name = "npu.reduce"
@@ -222,11 +225,10 @@ class ReduceOp(NpuTensorOp):
 class SoftmaxOp(NpuTensorOp):
     """Softmax along the last axis.
 
-    8-bit codes: ``scale`` is beta times the input scale, in Q5.26. The result's scale is 1/256; its zero point is the
-    smallest code. Differences from the maximum below ``diff_min`` give the smallest code.
-
-    16-bit codes: ``scale`` is beta times the input scale in steps of 10/65535, ``table`` holds 513 exponentials. The
-    result's scale is 1/32768.
+    8-bit codes: ``scale`` is beta times the input scale, in Q5.26. The result has scale 1/256, and the smallest code as
+    zero point. Differences from the maximum below ``diff_min`` yield the smallest code.
+    16-bit codes: ``scale`` is beta times the input scale in steps of 10/65535, and ``table`` holds 513 exponentials.
+    The result has scale 1/32768.
     """
 
     name = "npu.softmax"
@@ -253,10 +255,10 @@ class SoftmaxOp(NpuTensorOp):
 
 @irdl_op_definition
 class LutOp(NpuTensorOp):
-    """``output = table[code]``: 256 result codes, indexed by the input code's byte (int8 code -1 is index 255).
+    """Table lookup ``output = table[code]``: 256 result codes, indexed by the input code's byte (int8 -1 is index 255).
 
-    For 16-bit codes, the table has 513 entries over the whole range, and the result is
-    ``t[i] + (((t[i+1] - t[i]) * o + 64) >> 7)`` with ``i = 256 + (code >> 7)`` and ``o = code & 127``.
+    For 16-bit codes, the table has 513 entries over the whole range, and the result is ``t[i] + (((t[i+1] - t[i]) * o +
+    64) >> 7)`` with ``i = 256 + (code >> 7)`` and ``o = code & 127``.
     """
 
     name = "npu.lut"
@@ -278,7 +280,7 @@ class LutOp(NpuTensorOp):
 class SigmoidOp(NpuTensorOp):
     """Logistic function or hyperbolic tangent of 16-bit codes, with results of scale 1/32768.
 
-    ``table`` has 65536 times the logistic function at k/24 for k = 0 to 255, unsigned. The position in the table, with
+    ``table`` holds 65536 times the logistic function at k/24 for k = 0 to 255, unsigned. The index into the table, with
     fraction bits, is ``(code * multiplier + half) >> shift``.
     """
 
@@ -314,7 +316,7 @@ def check_table(op: NpuTensorOp, table: BlobAttr | None, size: int) -> None:
 class ScaleOp(NpuTensorOp):
     """Requantisation: ``clamp(multiply(x - in_zero, scale) + out_zero, act_min, act_max)``.
 
-    If ``shifted``, ``out_zero`` is not a zero point but an offset, such as the base value of a sum of tables.
+    If ``shifted``, ``out_zero`` is an offset such as the base value of a sum of tables, not a zero point.
     """
 
     name = "npu.scale"
@@ -346,7 +348,7 @@ class ScaleOp(NpuTensorOp):
 
 @irdl_op_definition
 class ReshapeOp(NpuTensorOp):
-    """A view of the same bytes with another shape: an alias, never an instruction."""
+    """A view of the same bytes with another shape. It emits no instruction."""
 
     name = "npu.reshape"
     DTYPES: ClassVar = (*CODE_TYPES, *NUMBER_TYPES)
@@ -385,7 +387,7 @@ TENSOR_OPS = (
 
 @cache
 def dialect() -> Dialect:
-    """Return both levels of the dialect; only this function imports the instruction level and programs."""
+    """Return the dialect with both levels. Only this function imports the instruction level and programs."""
     from odc_mlir.dialects import npu_isa
     from odc_mlir.dialects.npu_program import ProgramOp
 

@@ -1,4 +1,4 @@
-"""Shared parts of tensor-level ``npu`` operations: attributes, integer helpers, checks against instructions."""
+"""Common parts of tensor-level ``npu`` operations: attributes, integer helpers, checks against instructions."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class ResizeKind(StrEnum):
 
 
 class SigmoidKind(StrEnum):
-    """Functions computed from one table."""
+    """Functions that ``npu.sigmoid`` computes from one table."""
 
     LOGISTIC = "logistic"
     TANH = "tanh"
@@ -87,7 +87,6 @@ Word = TypeVar("Word", bound=StrEnum)
 
 
 def _attribute_of(kind: type[Word], name: str) -> type[EnumAttribute[Word]]:
-    """Make the attribute ``name`` of words of ``kind``."""
     body = {"name": name, "__doc__": kind.__doc__, "__module__": __name__}
     bases = (EnumAttribute[kind], SpacedOpaqueSyntaxAttribute)  # type: ignore[valid-type]
     return irdl_attr_definition(new_class(f"{kind.__name__}Attr", bases, exec_body=lambda found: found.update(body)))
@@ -133,7 +132,7 @@ class ScaleAttr(ParametrizedAttribute):
 
 @irdl_attr_definition
 class ChannelsAttr(Data[Blob]):
-    """One 32-bit integer per channel: ``#npu.channels<5, -6>``; long lists are printed as blobs, ``<"4f5a…", 512>``."""
+    """One 32-bit integer per channel: ``#npu.channels<5, -6>``. Long lists are printed as blobs, ``<"4f5a…", 512>``."""
 
     name = "npu.channels"
 
@@ -146,7 +145,7 @@ class ChannelsAttr(Data[Blob]):
 
     @property
     def values(self) -> memoryview:
-        """Return the integers, read-only; raise ModelError if the text of the IR omitted them."""
+        """Return a read-only view of the integers. Raises ModelError if the text of the IR omitted them."""
         return self.data.data.cast("i")
 
     @classmethod
@@ -170,7 +169,7 @@ class ChannelsAttr(Data[Blob]):
 
 
 def ints(values: Iterable[int]) -> Ints:
-    """Make a dense i32 array attribute of integers."""
+    """Return a dense i32 array attribute."""
     return DenseArrayBase.from_list(i32, [int(v) for v in values])
 
 
@@ -181,17 +180,17 @@ def shape_of(value: SSAValue) -> tuple[int, ...]:
 
 
 def dtype_of(value: SSAValue) -> str:
-    """Return the storage element type of a tensor value by its ``ops.dtypes`` name: ``int8``, ``uint8`` …"""
+    """Return the storage element type of a tensor value, such as ``int8`` or ``uint8``."""
     return info_of(value).dtype
 
 
 def item_bytes(value: SSAValue) -> int:
-    """Return the bytes of an element of a tensor value."""
+    """Return the size of an element of a tensor value in bytes."""
     return DTYPES[dtype_of(value)].numpy.itemsize
 
 
 def size_bytes(value: SSAValue) -> int:
-    """Return the bytes of a tensor value."""
+    """Return the size of a tensor value in bytes."""
     return math.prod(shape_of(value)) * item_bytes(value)
 
 
@@ -199,7 +198,7 @@ CODE_TYPES = {name: CodeType(f"{DTYPES[name].kind[0]}{DTYPES[name].bits}") for n
 
 
 def code_range(dtype: str) -> tuple[int, int]:
-    """Return the smallest and largest code of a type in :data:`CODE_TYPES`."""
+    """Return the smallest and largest code of an element type in :data:`CODE_TYPES`."""
     return DTYPES[dtype].range
 
 
@@ -214,7 +213,6 @@ KINDS: dict[type[StrEnum], type[EnumAttribute[Any]]] = {
 
 
 def _property(value: Attribute | StrEnum | Iterable[Any] | int | None) -> Attribute | None:
-    """Convert a Python value to the attribute of a property."""
     if value is None or isinstance(value, Attribute):
         return value
     if isinstance(value, bool):
@@ -227,14 +225,14 @@ def _property(value: Attribute | StrEnum | Iterable[Any] | int | None) -> Attrib
     return ArrayAttr(items) if items and isinstance(items[0], Attribute) else ints(items)
 
 
-# The operand or result to which the zero point in each property belongs.
+# The operand or result that each zero point belongs to, by property.
 _ZERO_POINTS = {
     "in_zero": "input", "a_zero": "a", "b_zero": "b", "zero": "input", "hidden_zero": "hidden", "out_zero": "output"
 }  # fmt: skip
 
 
 class NpuTensorOp(IRDLOperation):
-    """Base of the tensor-level operations, with the checks that all of them share."""
+    """Base class of tensor-level operations, with their common checks."""
 
     DTYPES: ClassVar[tuple[str, ...]] = tuple(CODE_TYPES)
     OPERAND_DTYPES: ClassVar[tuple[str, ...]] = ()  # if they differ from DTYPES
@@ -252,10 +250,10 @@ class NpuTensorOp(IRDLOperation):
         zeros: Sequence[int] = (),
         **values: Attribute | StrEnum | Iterable[Any] | int | None,
     ) -> None:
-        """Make the operation from ``parts``: its kind if it has one, its operands, and its result type or types.
+        """Create the operation from ``parts``: kind (if any), operands, and result type or types.
 
-        ``values`` become properties of the same names; None and False are omitted. ``clamp`` has ``act_min`` and
-        ``act_max``, ``zeros`` has the properties in :attr:`ZEROS`.
+        ``values`` become properties of the same names, without None and False. ``clamp`` is ``act_min`` and
+        ``act_max``. ``zeros`` are the values of the properties in :attr:`ZEROS`.
         """
         *operands, types = parts
         if operands and isinstance(operands[0], StrEnum):
@@ -284,11 +282,10 @@ class NpuTensorOp(IRDLOperation):
 
     @property
     def has_zeros(self) -> bool:
-        """Return whether zero points enter the result."""
+        """Return whether the result depends on zero points."""
         return True
 
     def _check_zeros(self) -> None:
-        """Check the zero points in properties against the types of operands and result."""
         for name, place in _ZERO_POINTS.items() if self.has_zeros else ():
             zero = self.properties.get(name)
             if not isinstance(zero, IntegerAttr):
@@ -301,7 +298,7 @@ class NpuTensorOp(IRDLOperation):
                 )
 
     def verify_operation(self) -> None:
-        """Check one operation, whose shapes are known to be static."""
+        """Check properties and types that are specific to the operation. All shapes are static."""
 
     def check_rank4(self, *values: SSAValue) -> None:
         for value in values:
@@ -321,12 +318,12 @@ class NpuTensorOp(IRDLOperation):
             raise VerifyException(f"{self.name} needs {length} values in {what}, not {len(values)}")
 
     def check_properties(self, instruction: str, *names: str, **renamed: str) -> None:
-        """Check that the properties ``names`` fit their instruction fields; ``renamed`` maps fields to properties."""
+        """Check that properties fit fields of ``instruction``. ``renamed`` maps field names to property names."""
         held = {name: name for name in names} | renamed
         self.check_fields(instruction, **{field: getattr(self, name).value.data for field, name in held.items()})
 
     def check_act_range(self) -> None:
-        """Check that ``act_min`` and ``act_max`` are limits of the result's codes."""
+        """Check that ``act_min`` and ``act_max`` are codes of the result type, in order."""
         self.check_clamp(*(getattr(self, name).value.data for name in ("act_min", "act_max")))
 
     def check_fields(self, instruction: str, **values: int) -> None:
@@ -344,7 +341,7 @@ class NpuTensorOp(IRDLOperation):
     def check_window(
         self, kernel: Ints, stride: Ints, dilation: Ints, pads: Ints, source: SSAValue, result: SSAValue
     ) -> None:
-        """Check the result's height and width against the window and the padded source."""
+        """Check height and width of the result against window, strides and padded source."""
         self.check_length("kernel", kernel, 2)
         self.check_length("stride", stride, 2)
         self.check_length("dilation", dilation, 2)
@@ -367,7 +364,7 @@ def same_shape(op: Operation, source: SSAValue, result: SSAValue) -> None:
 
 
 def broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the common shape after broadcasting dimensions of size 1; None if there is none."""
+    """Return the common shape after broadcasting dimensions of size 1, or None if there is none."""
     rank = max(len(a), len(b))
     padded = [(1,) * (rank - len(shape)) + shape for shape in (a, b)]
     if any(x != y and 1 not in (x, y) for x, y in zip(*padded, strict=True)):

@@ -9,12 +9,11 @@
     }
     npu.isa.halt
 
-The order of the program is that of the block, whatever queue an instruction runs in; ``npu.isa.halt`` ends the program.
+The order of operations in the block is the order of the program, for all queues. ``npu.isa.halt`` ends the program.
 Address fields are buffers with an optional offset, enum fields are words, and all other fields are integers. An omitted
-field has its default: 1 for factors, else 0 or the first word. All fields together are one property, whose generic form
-is :class:`FieldsAttr`. ``waits`` and ``posts`` name semaphores; there are none before ``npu-insert-sync``. ``npu.loop``
-repeats its body, and adds the steps of its instructions to their addresses after every iteration; there are no loops
-before ``npu-roll-loops``.
+field has its default: 1 for factors, otherwise 0 or the first word. One property of type :class:`FieldsAttr` holds all
+fields. ``waits`` and ``posts`` list semaphores, which ``npu-insert-sync`` adds. ``npu.loop`` repeats its body. After
+every iteration, it adds the steps of its instructions to their addresses. ``npu-roll-loops`` creates loops.
 """
 
 from __future__ import annotations
@@ -61,8 +60,8 @@ QUEUES = tuple(queue.name.lower() for queue in Queue)
 class Fields(NamedTuple):
     """The fields of one instruction.
 
-    ``offsets`` has the offset of each address field from the start of its buffer; None if the address is not used.
-    ``steps`` has the step of each address field that loops advance; None outside of loops.
+    ``offsets``: offset of each address field from the start of its buffer, or None if the field is not used.
+    ``steps``: address increment of each address field per loop iteration, or None outside of loops.
     """
 
     immediates: Immediates
@@ -78,7 +77,7 @@ class Fields(NamedTuple):
                 yield field, offset, steps.get(field.name, 0)
 
     def step_of(self) -> dict[str, int]:
-        """Return steps by address field."""
+        """Return the steps by name of the address field."""
         if self.steps is None:
             return {}
         return {field.name: step for field, step in zip(self.immediates.spec.addresses, self.steps, strict=True)}
@@ -135,7 +134,7 @@ class FieldsAttr(Data[Fields]):
 
 @lru_cache(maxsize=1 << 16)
 def fields_attr(fields: Fields) -> FieldsAttr:
-    """Return the attribute of ``fields``; raise VerifyException for values that the instruction does not have."""
+    """Return the attribute of ``fields``. Raises VerifyException for values that the instruction does not have."""
     return FieldsAttr(fields)
 
 
@@ -146,7 +145,6 @@ def _problem(immediates: Immediates) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def _words(immediates: Immediates) -> tuple[str, ...]:
-    """Return the text before each address field, and after the last one."""
     found: list[str] = []
     current: list[str] = []
     codes = {field.name: code for field, code in zip(immediates.spec.immediates, immediates.codes, strict=True)}
@@ -162,7 +160,7 @@ def _words(immediates: Immediates) -> tuple[str, ...]:
 
 
 def print_fields(printer: Printer, fields: Fields, print_operand: Callable[[], None]) -> None:
-    """Print the fields in the order of the table; ``print_operand`` is called after the name of each address."""
+    """Print the fields in table order, and call ``print_operand`` after the name of each address field."""
     words, steps = _words(fields.immediates), fields.step_of()
     for field, offset, before in zip(fields.immediates.spec.places, fields.offsets, words, strict=False):
         if offset is None:
@@ -178,7 +176,7 @@ def print_fields(printer: Printer, fields: Fields, print_operand: Callable[[], N
 
 
 def parse_fields(parser: AttrParser, mnemonic: str, parse_operand: Callable[[], None]) -> Fields:
-    """Parse the text of :func:`print_fields`."""
+    """Parse the text that :func:`print_fields` prints."""
     spec = INSTRUCTION_TABLE[mnemonic]
     values: dict[str, int | str] = {}
     offsets: list[int | None] = []
@@ -203,7 +201,6 @@ def _parse_queue(parser: AttrParser, fixed: Queue | None) -> Queue:
 
 
 def _parse_address(parser: AttrParser, field: Field, steps: dict[str, int], parse_operand: Callable[[], None]) -> int:
-    """Return the offset of an address; add its step to ``steps``."""
     parse_operand()
     offset = 0
     if parser.parse_optional_punctuation("+"):
@@ -224,7 +221,7 @@ def _parse_value(parser: AttrParser, field: Field) -> int | str:
 
 FIELDS = "fields"
 TOKENS = {"waits": MAX_WAITS, "posts": MAX_POSTS}  # properties that name semaphores, and the largest number of names
-UNROLLED = ("loop", "end")  # instructions without operations: npu.loop represents both
+UNROLLED = ("loop", "end")  # instructions that npu.loop represents
 LOCAL_SPACES = tuple(space for space in Space if space.is_local)
 REGION_SPACES = tuple(space for space in Space if not space.is_local)
 BOUND_SPACES = (Space.INPUTS, Space.OUTPUTS)
@@ -237,13 +234,14 @@ INTS = DenseArrayBase.constr(i32)
 
 @irdl_op_definition
 class BufferOp(IRDLOperation):
-    """A range of one memory; ``address`` is its offset in the memory, assigned by the passes of stage ``npu-alloc``.
+    """A range of one memory. ``address`` is its offset in the memory, which the passes of stage ``npu-alloc`` assign.
 
-    ``data`` is the content of a buffer in the constants region. ``binds`` has the numbers of the program's inputs or
-    outputs that a buffer in the input or output region holds. A buffer in the arena holds the inputs numbered ``takes``
-    when the program starts, and the outputs numbered ``gives`` when the program ends. ``live`` has the numbers of two
-    instructions (counted without copies of constants): ``npu-allocate-memory`` keeps the bytes of a buffer in the arena
-    from the first to the second instruction, even if only instructions in between use them.
+    ``data``: contents of a buffer in the constants region.
+    ``binds``: indices of the program's inputs or outputs that a buffer in the input or output region holds.
+    ``takes``: indices of the inputs that a buffer in the arena holds when the program starts.
+    ``gives``: indices of the outputs that a buffer in the arena holds when the program ends.
+    ``live``: indices of the first and the last instruction (copies of constants not counted) between which
+        ``npu-allocate-memory`` preserves the bytes of a buffer in the arena.
     """
 
     name = "npu.buffer"
@@ -286,7 +284,6 @@ class BufferOp(IRDLOperation):
 
     @property
     def size(self) -> int:
-        """Size of the buffer in units of its memory."""
         return self.buffer.type.size
 
     def verify_(self) -> None:
@@ -317,7 +314,7 @@ class BufferOp(IRDLOperation):
 
 @irdl_op_definition
 class MemoryOp(IRDLOperation):
-    """A whole memory from address 0, for instructions that step from one buffer into the next."""
+    """A whole memory from address 0, for instructions that access consecutive buffers."""
 
     name = "npu.memory"
 
@@ -330,12 +327,11 @@ class MemoryOp(IRDLOperation):
 
     @property
     def space(self) -> Space:
-        """Return the memory."""
         return self.buffer.type.space
 
     @property
     def size(self) -> int:
-        """Size of the part that the program uses, in units of the memory."""
+        """Size of the used part in units of the memory."""
         return self.buffer.type.size
 
 
@@ -356,12 +352,11 @@ class LoopOp(IRDLOperation):
 
     @property
     def iterations(self) -> int:
-        """Return the number of iterations."""
         return self.count.value.data
 
     @property
     def instructions(self) -> list[InstructionOp]:
-        """The operations of the body, which the verifier restricts to instructions."""
+        """Instructions of the body. The verifier rejects other operations."""
         return [op for op in self.body.block.ops if is_instruction(op)]
 
     def verify_(self) -> None:
@@ -376,16 +371,16 @@ class LoopOp(IRDLOperation):
 
 
 class InstructionOp(IRDLOperation):
-    """Base of the operations that are instructions."""
+    """Base class of instructions."""
 
     SPEC: ClassVar[Instruction]
 
     def __post_init__(self) -> None:
-        """Skip the search for properties with a default: there are none, and programs have many instructions."""
+        """Skip xDSL's search for properties with a default. Instructions have none, and programs are long."""
 
     @classmethod
     def of(cls, fields: Fields, operands: Sequence[SSAValue], location: LocationAttr) -> Self:
-        """Make an instruction as ``create`` does, but in half the time, because nothing is copied."""
+        """Create an instruction without copying its parts, in half the time of ``create``."""
         op = cls.__new__(cls)
         op.operands = operands
         op.results, op.regions = SSAValues(), ()
@@ -401,7 +396,7 @@ class InstructionOp(IRDLOperation):
         return attribute.data
 
     def set_fields(self, fields: Fields) -> None:
-        """Set fields of the instruction; raise VerifyException for an unknown field."""
+        """Replace all fields of the instruction. Raises VerifyException for invalid values."""
         self.properties[FIELDS] = fields_attr(fields)
 
     def places(self) -> Iterator[tuple[Field, SSAValue, int]]:
@@ -410,7 +405,6 @@ class InstructionOp(IRDLOperation):
             yield field, operand, offset
 
     def semaphores(self, name: str) -> tuple[int, ...]:
-        """Return the values of ``waits`` or ``posts``."""
         attribute = self.properties.get(name)
         return () if attribute is None else _integers(attribute)
 
@@ -442,7 +436,6 @@ class InstructionOp(IRDLOperation):
             )
 
     def _verify_address(self, field: Field, kind: Attribute, first: int, last: int) -> None:
-        """Check that an address in a loop lies in its buffer in the ``first`` and in the ``last`` iteration."""
         assert isinstance(kind, BufferType)
         space, size, _, _ = kind.facts
         if space not in SPACES_OF[field.kind]:
@@ -494,13 +487,16 @@ ADDRESS_HINT = "stage npu-alloc gives addresses to IR of stage npu-sched (-p npu
 
 
 def missing_address(label: str, space: Space, layer: str) -> CompileError:
-    """Make the error for a buffer of ``layer`` without the required address."""
+    """Return the error for a buffer of ``layer`` without address."""
     of = f" of {layer!r}" if layer and layer != label else ""
     return CompileError(f"buffer {label!r}{of} in memory {space} has no address", op=BufferOp.name, hint=ADDRESS_HINT)
 
 
 def absolute(op: Operation, value: SSAValue) -> tuple[Space, int]:
-    """Return memory and address of the buffer ``value``, an operand of ``op``; raise CompileError if it has none."""
+    """Return memory and address of the buffer ``value``, an operand of ``op``.
+
+    Raises CompileError if it has no address.
+    """
     owner = value.owner
     if isinstance(owner, MemoryOp):
         return owner.space, 0
@@ -513,13 +509,13 @@ def absolute(op: Operation, value: SSAValue) -> tuple[Space, int]:
 
 
 class Homes:
-    """Memory and address of each buffer of a program, computed once."""
+    """Cache of the memory and address of each buffer of a program."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Space, int]] = {}  # by the id of the value, which hashes faster than the value
 
     def of(self, op: Operation, value: SSAValue) -> tuple[Space, int]:
-        """Return the same as :func:`absolute`."""
+        """Return memory and address as :func:`absolute` does."""
         home = self._known.get(id(value))
         if home is None:
             home = self._known[id(value)] = absolute(op, value)
@@ -527,19 +523,18 @@ class Homes:
 
 
 def _integers(attribute: Attribute) -> tuple[int, ...]:
-    """Return the elements of a dense i32 array."""
     assert isinstance(attribute, DenseArrayBase)
     return _decoded(attribute.data.data)
 
 
 @lru_cache(maxsize=4096)
 def _decoded(data: bytes) -> tuple[int, ...]:
-    """Return a shared attribute of 32-bit integers; semaphores have a few hundred different ones."""
+    """Return the integers of a semaphore list. Programs have a few hundred different lists."""
     return tuple(memoryview(data).cast("i").tolist())
 
 
 def _field_property(spec: Instruction, field: Field) -> property:
-    """Return the Python property of a field: a number, a word, or the offset of an address, None if it is not used."""
+    """Return the Python property of a field: a number, a word, or an address offset (None if unused)."""
     place = (spec.places if field.kind.is_address else spec.immediates).index(field)
 
     def value(op: InstructionOp) -> int | str | None:
@@ -561,7 +556,6 @@ def _field_property(spec: Instruction, field: Field) -> property:
 
 
 def _instruction_class(spec: Instruction) -> type[InstructionOp]:
-    """Return the operation class of one row of the table."""
     members: dict[str, Any] = {
         "__doc__": f"{spec.doc[0].upper()}{spec.doc[1:]}.",
         "__module__": __name__,
@@ -584,12 +578,12 @@ _INSTRUCTIONS = frozenset(BY_MNEMONIC.values())
 
 
 def is_instruction(op: Operation) -> TypeGuard[InstructionOp]:
-    """Return ``isinstance`` of :class:`InstructionOp`, which takes several times as long: its bases are abstract."""
+    """Return whether ``op`` is an :class:`InstructionOp`, faster than ``isinstance`` with its abstract bases."""
     return type(op) in _INSTRUCTIONS
 
 
 def make_halt(location: LocationAttr | None = None) -> InstructionOp:
-    """Make the end of a program."""
+    """Create the instruction that ends a program."""
     spec = INSTRUCTION_TABLE["halt"]
     fields = Fields(shared(spec.mnemonic, {}), (), Queue.FETCH)
     return BY_MNEMONIC[spec.mnemonic].create(properties={FIELDS: fields_attr(fields)}, location=location)

@@ -43,11 +43,10 @@ class ConvOp(NpuTensorOp):
     """Convolution, depthwise convolution or matrix product with requantisation.
 
     ``sum[o] = bias[o] + sum over taps of (x - in_zero) * (w - weight_zero)``;
-    ``code = clamp(multiply(sum, multiplier[o], exponent[o]) + out_zero, act_min, act_max)``. If ``wide``, sums of
-    16-bit inputs use ``multiply64`` instead of ``multiply``.
-
-    ``weights``: codes as ``[O, kh, kw, I]``; depthwise ``[kh, kw, O]`` where ``O = I * multiplier``.
-    ``pads``: top, left, bottom, right; padding counts as ``in_zero``.
+    ``code = clamp(multiply(sum, multiplier[o], exponent[o]) + out_zero, act_min, act_max)``.
+    ``wide``: sums of 16-bit inputs are scaled by ``multiply64`` instead of ``multiply``.
+    ``weights``: codes ``[O, kh, kw, I]``; depthwise ``[kh, kw, O]`` with ``O = I * multiplier``.
+    ``pads``: top, left, bottom, right; padding has the value ``in_zero``.
     ``bias``, ``multiplier``, ``exponent``: one value per result channel.
     """
 
@@ -80,18 +79,18 @@ class ConvOp(NpuTensorOp):
 
     @property
     def weight_shape(self) -> tuple[int, ...]:
-        """``[O, kh, kw, I]``, depthwise ``[kh, kw, O]``."""
+        """``[O, kh, kw, I]``, or ``[kh, kw, O]`` if depthwise."""
         channels, kernel = shape_of(self.output)[3], tuple(self.kernel.get_values())
         return (*kernel, channels) if self.depthwise else (channels, *kernel, shape_of(self.input)[3])
 
     @property
     def weight_item_bytes(self) -> int:
-        """Bytes of a weight."""
+        """Size of a weight in bytes."""
         return element_bytes(self.weight_type.data.value)
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates of the whole operation, as the graph counts them: padding taps included."""
+        """Number of multiply-accumulates, including those on padding."""
         taps = math.prod(self.weight_shape) // shape_of(self.output)[3]
         return math.prod(shape_of(self.output)) * taps
 
@@ -125,7 +124,7 @@ class ConvOp(NpuTensorOp):
 
 @irdl_op_definition
 class PoolOp(NpuTensorOp):
-    """Maximum or average over windows, without taps in the padding. Codes are not rescaled."""
+    """Maximum or average over windows. Padding is ignored, and codes are not rescaled."""
 
     name = "npu.pool"
 
@@ -156,7 +155,7 @@ class PoolOp(NpuTensorOp):
 
 @irdl_op_definition
 class PadOp(NpuTensorOp):
-    """Padding of images with real zeros: ``pads`` are top, left, bottom, right. ``npu-fuse-padding`` removes the op."""
+    """Padding of images with real zeros; ``pads`` are top, left, bottom, right. ``npu-fuse-padding`` removes the op."""
 
     name = "npu.pad"
 
@@ -173,18 +172,18 @@ class PadOp(NpuTensorOp):
 
 
 def window_fields(kernel: Ints, stride: Ints) -> dict[str, int]:
-    """Return kernel and stride by the names of their instruction fields."""
+    """Return kernel sizes and strides by the names of their instruction fields."""
     names = ("kernel_height", "kernel_width", "stride_y", "stride_x")
     return dict(zip(names, (*kernel.get_values(), *stride.get_values()), strict=True))
 
 
 @irdl_op_definition
 class MatmulOp(NpuTensorOp):
-    """Products of computed matrices with requantisation: ``[N, 1, M, K]`` by ``[N, 1, K, C]`` to ``[N, 1, M, C]``.
+    """Product of computed matrices with requantisation: ``[N, 1, M, K]`` by ``[N, 1, K, C]`` to ``[N, 1, M, C]``.
 
-    One operand may have fewer images than the other: each of its images is used in several consecutive products.
+    If one operand has fewer images than the other, each of its images is used in several consecutive products.
     ``sum = sum over k of (a - a_zero) * (b - b_zero)``;
-    ``code = clamp(multiply(sum, scale) + out_zero, act_min, act_max)``; 16-bit results use ``multiply64`` instead.
+    ``code = clamp(multiply(sum, scale) + out_zero, act_min, act_max)``. 16-bit results use ``multiply64`` instead.
     """
 
     name = "npu.matmul"
@@ -206,7 +205,7 @@ class MatmulOp(NpuTensorOp):
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates of the whole operation."""
+        """Number of multiply-accumulates."""
         return math.prod(shape_of(self.output)) * shape_of(self.a)[3]
 
     def verify_operation(self) -> None:
@@ -231,9 +230,9 @@ HEAD = 3  # number of integers of a copy before its loops
 
 
 class StridedCopy(NamedTuple):
-    """``output[to + sum(i*w)] = operand[start + sum(i*r)]`` for all ``i`` below ``sizes``, outermost first.
+    """Copy ``output[to + sum(i*w)] = operand[start + sum(i*r)]`` for all ``i`` below ``sizes``, outermost first.
 
-    ``source`` is the number of an operand; ``start``, ``to``, ``reads`` (r) and ``writes`` (w) count elements.
+    ``source`` is the index of an operand. ``start``, ``to``, ``reads`` (r) and ``writes`` (w) count elements.
     """
 
     source: int
@@ -250,12 +249,12 @@ class StridedCopy(NamedTuple):
 
 @irdl_op_definition
 class MoveOp(NpuTensorOp):
-    """Move of codes of the operands to other places; nothing is computed.
+    """Copy of operand codes to other positions, without computation.
 
-    Each array in ``copies`` is a strided copy: operand, first element read, first element written, then for each loop,
-    outermost first, ``size, read distance, write distance``: ``output[to + sum(i*w)] = operand[start + sum(i*r)]``,
-    counting elements in row-major order. No element is written twice; elements that no copy writes are ``fill``.
-    Numbers that are not codes can be moved as well, but not filled.
+    Each array in ``copies`` is a strided copy: index of the operand, first element read, first element written, then
+    ``size, read distance, write distance`` of each loop, outermost first. It computes ``output[to + sum(i*w)] =
+    operand[start + sum(i*r)]`` in row-major element order. No element is written twice. Elements that no copy writes
+    are ``fill``. Element types other than codes cannot be filled.
     """
 
     name = "npu.move"
@@ -283,7 +282,7 @@ class MoveOp(NpuTensorOp):
         super().__init__(list(sources), result_type, copies=ArrayAttr(arrays), fill=fill)
 
     def strided_copies(self) -> Iterator[StridedCopy]:
-        """Return the copies as records."""
+        """Yield the copies as records."""
         for array in self.copies:
             source, start, to, *loops = array.get_values()
             yield StridedCopy(source, start, to, tuple(loops[0::3]), tuple(loops[1::3]), tuple(loops[2::3]))
@@ -328,15 +327,14 @@ ALL_GATES, COUPLED_GATES = 4, 3
 
 @irdl_op_definition
 class LstmOp(NpuTensorOp):
-    """An LSTM cell over a sequence, by :mod:`odc_mlir.numerics.lstm`: int8 input and output, int16 cell state.
+    """LSTM cell over a sequence, by :mod:`odc_mlir.numerics.lstm`: int8 input and output, int16 cell state.
 
-    ``input [N, T, I]`` (``time_major``: ``[T, N, I]``), ``hidden [N, C]`` and ``cell [N, C]`` give all outputs in the
-    order of the input, and the states after the last step.
-
-    Weights are int8 ``[gates * C, I]`` and ``[gates * C, C]``, with gates in the order input, forget, cell, output. If
-    there are no weights of an input gate, its value is one minus the forget gate. Each gate has a scale for the input
-    product and one for the recurrent product; both scale to Q3. ``bias``, one value for each row, includes the input's
-    zero point. ``clip`` is the largest cell state, 0 for no limit.
+    Operands are ``input [N, T, I]`` (``time_major``: ``[T, N, I]``), ``hidden [N, C]`` and ``cell [N, C]``. Results are
+    all outputs, in the order of the input, and the states after the last step.
+    Weights are int8 ``[gates * C, I]`` and ``[gates * C, C]``, with gates in the order input, forget, cell, output. An
+    input gate without weights has the value one minus the forget gate. Each gate has two scales to Q3, for the input
+    product and the recurrent product. ``bias`` has one value per row and includes the input's zero point. ``clip`` is
+    the largest cell state, or 0 for no limit.
     """
 
     name = "npu.lstm"
@@ -373,7 +371,7 @@ class LstmOp(NpuTensorOp):
 
     @property
     def gates(self) -> int:
-        """Return the number of gates with weights."""
+        """Number of gates with weights."""
         return len(self.input_scales)
 
     @property
@@ -385,7 +383,7 @@ class LstmOp(NpuTensorOp):
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates of the whole operation."""
+        """Number of multiply-accumulates."""
         steps, batch, features, units = self.sizes
         return steps * batch * self.gates * units * (features + units)
 
@@ -426,11 +424,13 @@ class LstmOp(NpuTensorOp):
 
 @irdl_op_definition
 class ResizeOp(NpuTensorOp):
-    """``[N, H, W, C]`` with other heights and widths: result ``i`` of an axis lies at ``start + i * step``.
+    """Interpolation of ``[N, H, W, C]`` to another size. Result ``i`` of an axis samples position ``start + i * step``.
 
-    ``nearest``: positions in units of 2^-24 pixels are rounded down. ``bilinear``: positions in units of 2^-10 pixels
-    blend four neighbours; the sum is rounded once, half away from zero. Pixels outside of the image have the value of
-    the nearest edge pixel. ``start`` and ``step`` have one number for rows and one for columns.
+    ``nearest``: positions, in units of 2^-24 pixels, are rounded down.
+    ``bilinear``: positions, in units of 2^-10 pixels, blend four neighbours. The sum is rounded once, half away from
+        zero.
+    Pixels outside of the image have the value of the nearest edge pixel. ``start`` and ``step`` have one number for
+    rows and one for columns.
     """
 
     name = "npu.resize"
@@ -448,7 +448,7 @@ class ResizeOp(NpuTensorOp):
 
     @property
     def lines(self) -> Lines:
-        """The positions of rows and columns."""
+        """Sampling positions of rows and columns."""
         (top, left), (down, across) = _pair(self.start), _pair(self.step)
         return Lines(Line(top, down), Line(left, across))
 
@@ -486,9 +486,9 @@ class ArgMaxOp(NpuTensorOp):
 
 @irdl_op_definition
 class UpdateOp(NpuTensorOp):
-    """``input`` with rows of each table replaced: ``output[k, clamp(position[index], 0, R - N) + n] = rows[k, n]``.
+    """Replacement of table rows in ``input``: ``output[k, clamp(position[index], 0, R - N) + n] = rows[k, n]``.
 
-    ``input`` and ``output`` are ``[K, R, C]``, ``rows`` ``[K, N, C]``.
+    ``input`` and ``output`` are ``[K, R, C]``, ``rows`` is ``[K, N, C]``.
     """
 
     name = "npu.update"
@@ -506,7 +506,7 @@ class UpdateOp(NpuTensorOp):
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row of a table."""
+        """Size of a table row in bytes."""
         return shape_of(self.input)[2] * item_bytes(self.input)
 
     def verify_operation(self) -> None:
@@ -530,9 +530,9 @@ class UpdateOp(NpuTensorOp):
 
 @irdl_op_definition
 class GatherOp(NpuTensorOp):
-    """Rows of a table with computed numbers: ``output[b, k, i] = table[b, k, indices[b, i]]``.
+    """Table rows selected by computed indices: ``output[b, k, i] = table[b, k, indices[b, i]]``.
 
-    ``table`` is ``[B, K, R, C]``, ``indices`` ``[B, N]``, ``output`` ``[B, K, N, C]``.
+    ``table`` is ``[B, K, R, C]``, ``indices`` is ``[B, N]``, ``output`` is ``[B, K, N, C]``.
     """
 
     name = "npu.gather"
@@ -545,7 +545,7 @@ class GatherOp(NpuTensorOp):
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row of the table."""
+        """Size of a table row in bytes."""
         return shape_of(self.table)[3] * item_bytes(self.table)
 
     def verify_operation(self) -> None:

@@ -1,7 +1,7 @@
 """Buffer types: memory, shape and element type.
 
-``!npu.buffer<tile, 4x56x64xi8>`` holds 4 rows of 56 pixels of 64 codes. Accumulators are ``i40``, parameter records are
-``!npu.record``, and data that are only moved are plain bytes, ``4096xi8``.
+``!npu.buffer<tile, 4x56x64xi8>`` holds 4 rows of 56 pixels of 64 codes. Accumulators are ``i40``, and parameter records
+are ``!npu.record``. Buffers of copied data hold plain bytes, ``4096xi8``.
 """
 
 from __future__ import annotations
@@ -60,17 +60,17 @@ ELEMENTS: dict[str, Attribute] = {
     "record": RecordType(),
 }
 _NAMES = {type_: name for name, type_ in ELEMENTS.items()}
-_ELEMENTS_OF = {Space.ACCUMULATOR: ("i40",), Space.PARAM: ("record",)}  # all other memories hold bytes
+_ELEMENTS_OF = {Space.ACCUMULATOR: ("i40",), Space.PARAM: ("record",)}  # other memories hold bytes
 _BYTE_ELEMENTS = dict(zip(TYPES, TYPE_BYTES, strict=True))
 
 
 def element_bytes(element: str) -> int:
-    """Return the size of an element in units of its memory: bytes, or 1 for an accumulator or a record."""
+    """Return the size of an element in units of its memory: bytes, accumulators or records."""
     return _BYTE_ELEMENTS.get(element, 1)
 
 
 class BufferFacts(NamedTuple):
-    """Facts of a buffer type; see :class:`BufferType`."""
+    """Properties of a :class:`BufferType`. ``size`` is in units of the memory."""
 
     space: Space
     size: int
@@ -80,9 +80,9 @@ class BufferFacts(NamedTuple):
 
 @irdl_attr_definition
 class BufferType(ParametrizedAttribute, TypeAttribute):
-    """``!npu.buffer<space, shape x element>``: part of a memory.
+    """Part of a memory: ``!npu.buffer<space, shape x element>``.
 
-    Spaces are the regions bound at run time (constants, arena, inputs, outputs) and the local memories (tile, weight,
+    A space is a region bound at run time (constants, arena, inputs, outputs) or a local memory (tile, weight,
     accumulator, param, table).
     """
 
@@ -94,7 +94,7 @@ class BufferType(ParametrizedAttribute, TypeAttribute):
 
     @property
     def facts(self) -> BufferFacts:
-        """Cached facts of the type: programs have few types but read their facts very often."""
+        """Properties of the type, cached because passes read them very often."""
         known: BufferFacts | None = self.__dict__.get("_facts")
         if known is None:
             shape, element = tuple(size.data for size in self.dims), _NAMES[self.element_type]
@@ -108,17 +108,16 @@ class BufferType(ParametrizedAttribute, TypeAttribute):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Elements along each dimension, the last one contiguous."""
+        """Number of elements along each dimension. The last dimension is contiguous."""
         return self.facts.shape
 
     @property
     def element(self) -> str:
-        """The element type by name."""
         return self.facts.element
 
     @property
     def size(self) -> int:
-        """Size in units of the memory's addresses: accumulators, records, or (in all other memories) bytes."""
+        """Size in units of the memory: accumulators, records, or otherwise bytes."""
         return self.facts.size
 
     def verify(self) -> None:
@@ -152,5 +151,5 @@ def flat_type(space: Space, size: int) -> BufferType:
 
 @lru_cache(maxsize=4096)
 def buffer_type(space: Space, shape: tuple[int, ...], element: str) -> BufferType:
-    """Return the type of a buffer; ``element`` is a key of :data:`ELEMENTS`."""
+    """Return the type of a buffer. ``element`` is a key of :data:`ELEMENTS`."""
     return BufferType(SpaceAttr(space), ArrayAttr(map(IntAttr, shape)), ELEMENTS[element])

@@ -7,8 +7,8 @@
       odc.yield %y : tensor<1x8xi8>
     }
 
-The ``odc.segment`` of the same name runs the program. A program holds all that its passes need, so that each program
-compiles by itself. The location of a program names its results.
+The ``odc.segment`` of the same name executes the program. A program contains everything that its passes need, so each
+program compiles separately. The location of a program names its results.
 """
 
 from __future__ import annotations
@@ -33,20 +33,22 @@ from odc_mlir.support.locations import location_names, names_loc, value_name
 
 # Attributes of a program of instructions: offsets of its inputs and outputs in their regions.
 INPUT_OFFSETS, OUTPUT_OFFSETS = "npu.input_offsets", "npu.output_offsets"
-# Attribute of a program: the buffers in its arena at the instruction where most of the arena is in use.
+# Attribute of a program: the arena buffers that are live at the instruction with the highest arena use.
 SRAM_PEAK = "npu.sram_peak"
-# Attribute of a program: the number of multiply-accumulates that are repeated, by the name of the operation.
+# Attribute of a program: numbers of recomputed multiply-accumulates, by name of the operation.
 RECOMPUTED_MACS = "npu.recomputed_macs"
-# Attribute of a program: its names for the results of each operator of its segment, in order; only if the model's names
-# are not unique.
+# Attribute of a program, only if names in the model are not unique: distinct names of the results of each operator, in
+# order.
 RESULT_NAMES = "npu.result_names"
-# Attribute of a program of tensor operations: the chains of layers to cut, as triples (first layer, last layer, rows).
+# Attribute of a program of tensor operations: chains of layers to divide into row stripes, as triples (first layer,
+# last layer, rows).
 CHAINS = "npu.chains"
-# Attribute of a program of tensor operations: percentages that describe another machine, for which tiles are chosen.
+# Attribute of a program of tensor operations: percentages that describe another machine, whose costs select the tiles.
 TILED_FOR = "npu.tiled_for"
-# Attribute of a program before constants are prefetched: the parameters of prefetching, as a dictionary.
+# Attribute of a program before prefetching of constants: options of the prefetching, as a dictionary.
 PREFETCH = "npu.prefetch"
-# Attribute of a program, by operation that is computed with each tile of another operation: the other's name.
+# Attribute of a program: for each operation that is computed with the tiles of another, the name of the other
+# operation.
 FUSED = "npu.fused"
 _DECLARED = ("sym_name", "function_type")
 
@@ -55,8 +57,8 @@ _DECLARED = ("sym_name", "function_type")
 class ProgramOp(IRDLOperation):
     """A program of the NPU.
 
-    Arguments of the body are the segment's inputs. ``odc.yield`` gives the outputs while the body works on tensors;
-    a body of instructions ends in ``npu.isa.halt``.
+    Arguments of the body are the segment's inputs. A body of tensor operations ends in ``odc.yield`` with the outputs.
+    A body of instructions ends in ``npu.isa.halt``.
     """
 
     name = "npu.program"
@@ -72,7 +74,6 @@ class ProgramOp(IRDLOperation):
 
     @property
     def block(self) -> Block:
-        """The body."""
         return self.body.block
 
     @property
@@ -85,7 +86,7 @@ class ProgramOp(IRDLOperation):
 
     @property
     def output_names(self) -> tuple[str, ...]:
-        """Tensor names of the outputs; empty without names."""
+        """Tensor names of the outputs, or "" for unnamed ones."""
         names = location_names(self.location)
         return tuple(names[index] if index < len(names) else "" for index in range(len(self.output_types)))
 
@@ -114,7 +115,7 @@ class ProgramOp(IRDLOperation):
 
 
 def create_programs(module: ModuleOp, segments: Iterable[SegmentOp]) -> None:
-    """Add to ``module`` a program for each of ``segments`` without one, in place of code for another target."""
+    """Add a program to ``module`` for each segment that lacks one. It replaces code for another target."""
     known = lowered_symbols(module)
     for segment in segments:
         if isinstance(other := known.get(segment.sym_name.data), ProgramOp):
@@ -125,7 +126,7 @@ def create_programs(module: ModuleOp, segments: Iterable[SegmentOp]) -> None:
 
 
 def make_program(segment: SegmentOp) -> ProgramOp:
-    """Make a program from a copy of the operators of ``segment``; names of results distinguish the operators."""
+    """Create a program from a copy of the operators of ``segment``. Names of results distinguish the operators."""
     program = ProgramOp(segment.sym_name.data, segment.operand_types, segment.result_types, segment.circle.clone())
     program.location = segment.location
     freeze_known(program.block, segment.operands)
@@ -138,8 +139,8 @@ def make_program(segment: SegmentOp) -> ProgramOp:
 def distinct_names(block: Block) -> list[tuple[str, ...]]:
     """Return distinct names for the results of each operator in ``block``, in order.
 
-    They are the tensors' names if these are unique. A tensor without a name gets the operator's name; a repeated name
-    gets the operator's number. Models need no names, but programs identify layers by names.
+    Unique tensor names are kept. A tensor without a name gets the operator's name; a repeated name gets the operator's
+    number. Models need no names, but programs identify layers by names.
     """
     found = [(number, op, result) for number, op in enumerate(_operators(block)) for result in op.results]
     own = [value_name(result) for _, _, result in found]
@@ -153,7 +154,7 @@ def _operators(block: Block) -> list[CircleOp]:
 
 
 def _tell_apart(program: ProgramOp) -> None:
-    """Write :func:`distinct_names` into the locations of a program's operators, and into RESULT_NAMES if any differ."""
+    """Set locations of operators to :func:`distinct_names`. If any name differs, also set RESULT_NAMES."""
     names, differ = distinct_names(program.block), False
     for op, made in zip(_operators(program.block), names, strict=True):
         if made != tuple(value_name(result) for result in op.results):

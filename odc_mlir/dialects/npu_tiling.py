@@ -1,8 +1,8 @@
-"""Attributes of tensor operations that ``npu-choose-tiles`` sets: tilings, and results that are resident.
+"""Attributes of tensor operations that ``npu-choose-tiles`` sets: tilings and resident results.
 
-A resident result stays in the tile buffer until its last use. Examples:
-``#npu.tiling<rows = 4, cols = 56, group = 64, block = 64, k_slice = 32, outer = groups>`` and
-``#npu.resident<top = 1, left = 1, fill = -128>``. The text omits fields with their default value.
+A resident result stays in the tile buffer until its last use. Examples: ``#npu.tiling<rows = 4, cols = 56, group = 64,
+block = 64, k_slice = 32, outer = groups>``, ``#npu.resident<top = 1, left = 1, fill = -128>``. The text omits fields
+with their default value.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from odc_mlir.isa.instructions import field_range
 
 TILING = "npu.tiling"
 RESIDENT = "npu.resident"
-VIEW = "npu.view"  # the move emits no instruction, because its result has the same bytes as its operand
-PARTS = "npu.parts"  # the move emits no instruction, because its readers load from the tensors that it joins
-SLOT_BYTES = "npu.slot_bytes"  # limit on the bytes of an operation's slots in the tile buffer; default: all
+VIEW = "npu.view"  # result and operand share their bytes, so the move emits no instruction
+PARTS = "npu.parts"  # readers load from the joined tensors, so the move emits no instruction
+SLOT_BYTES = "npu.slot_bytes"  # limit on the bytes of an operation's slots in the tile buffer; default: no limit
 
 Record = TypeVar("Record")
 
@@ -40,19 +40,19 @@ class Outer(StrEnum):
 class Tiling:
     """Division of a window operation into instructions.
 
-    A tile has ``rows`` x ``cols`` result pixels, at most all of an image. (If the window is one pixel, the image counts
-    as one row, unless it is resident.) A tile is stored in groups of ``group`` result channels. An instruction computes
-    ``block`` channels from ``k_slice`` input channels; accumulators add up the slices of the input. If ``sliced``, the
-    tile buffer holds one slice of the input at a time, instead of all channels.
+    A tile has ``rows`` x ``cols`` result pixels, at most one image. If the window is one pixel and the image is not
+    resident, the whole image counts as one row. A tile is stored in groups of ``group`` result channels. An instruction
+    computes ``block`` channels from ``k_slice`` input channels, and accumulators add up the input slices. If
+    ``sliced``, the tile buffer holds one slice of the input at a time, instead of all channels.
 
-    ``outer``: "tiles" loops over tiles, then over groups; "groups" loops over groups, then over tiles, so that only the
-    weights of one group are needed at a time. ``keeps_weights``: weights are loaded once (once per group if groups are
-    the outer loop), instead of once per use. ``keeps_params``: scales and biases are loaded once. ``ring``: rows that
-    neighbouring tiles share stay in the tile buffer.
-
-    Slots are buffers for tiles. Without ``in_slots`` the input is resident; without ``out_slots``, the result is.
-    ``operand_slots`` counts the slots for the other operand of an element-wise operation that is computed with each
-    tile, 0 if there is no such operation. ``shape`` is the number of the array shape, as in the instruction.
+    ``outer``: "tiles" loops over tiles, then over groups. "groups" loops over groups, then over tiles, and needs the
+        weights of one group at a time.
+    ``keeps_weights``: weights are loaded once (once per group if groups are the outer loop) instead of once per use.
+    ``keeps_params``: scales and biases are loaded once.
+    ``ring``: rows that neighbouring tiles share stay in the tile buffer.
+    ``in_slots``, ``out_slots``: number of tile buffers; 0 if the input or the result is resident.
+    ``operand_slots``: number of tile buffers for the second operand of a fused element-wise operation, else 0.
+    ``shape``: index of the array shape, as in the instruction.
     """
 
     rows: int
@@ -74,7 +74,7 @@ class Tiling:
 
 @dataclass(frozen=True, slots=True)
 class Residency:
-    """Layout of a resident result: the pixels of border on each side, and the code that fills the border.
+    """Layout of a resident result: border pixels on each side, and the code that fills the border.
 
     ``fill`` is None if no operation reads the border.
     """
@@ -87,7 +87,6 @@ class Residency:
 
 
 def _parse_record(parser: AttrParser, record: type[Record]) -> Record:
-    """Parse ``<name = value, …>`` as a dataclass with fields that are integers, truth values and words."""
     hints = get_type_hints(record)
     found: dict[str, Any] = {}
 
@@ -123,7 +122,7 @@ def _print_record(printer: Printer, record: Any) -> None:
 
 @irdl_attr_definition
 class TilingAttr(Data[Tiling]):
-    """Tiling of an operation, chosen by ``npu-choose-tiles``."""
+    """Tiling of an operation."""
 
     name = "npu.tiling"
 
@@ -155,7 +154,7 @@ class TilingAttr(Data[Tiling]):
 
 @irdl_attr_definition
 class ResidentAttr(Data[Residency]):
-    """Mark of a result that stays in the tile buffer for the operations that read it."""
+    """Residency of a result in the tile buffer."""
 
     name = "npu.resident"
 

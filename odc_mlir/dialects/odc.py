@@ -1,4 +1,4 @@
-"""The ``odc`` dialect: the chosen target, and segments, the pieces of a graph that are compiled for it.
+"""The ``odc`` dialect: the compilation target, and segments, which are subgraphs compiled for it.
 
 ::
 
@@ -13,8 +13,8 @@
       }
     }
 
-The module attribute ``odc.states`` lists the states of the model: the position of an output of the first function, and
-the position of the input that gets the output's value in the next run::
+The module attribute ``odc.states`` lists the states of the model. A state is the index of an output of the first
+function, and the index of the input that gets the output's value in the next run::
 
     odc.states = [{output = 1 : i64, input = 1 : i64, initial = #circle.blob<…>}]
 """
@@ -60,10 +60,10 @@ from odc_mlir.formats.states import MODULE_ATTRIBUTE, StatePair, places_of
 from odc_mlir.support.locations import value_name
 
 TARGET = "odc.target"
-"""The module attribute that holds the chosen target."""
+"""Module attribute that holds the compilation target."""
 
 FEWEST_CYCLES = "fewest-cycles"
-# Allowed words of each field; the numerics `litert` exist only on the host and cannot be chosen here.
+# Allowed words of each field. The numerics `litert` exist only on the host and are no choice here.
 WORDS = {
     "memory": ("flash", "sram"),
     "prefer": ("performance", "memory", "compile-time", FEWEST_CYCLES),
@@ -71,17 +71,18 @@ WORDS = {
     "strategy": ("cost", "supported"),
 }
 LEAST = {"sram_limit": 1, "min_operators": 0, "min_macs": 0, "max_segments": 0}
-"""Numeric fields, with the smallest value allowed."""
+"""Smallest allowed value of each numeric field."""
 
 _ALWAYS_PRINTED = ("memory", "prefer", "numerics")
 
 
 @dataclass(frozen=True, slots=True)
 class TargetChoice:
-    """Compilation target: ``target`` is a shipped name or a .toml file, ``sram_limit`` is in bytes (None: all SRAM).
+    """Compilation target and options.
 
-    If ``allow_host``, operators that do not fit in the SRAM limit may go to the host. The last four fields are the
-    options of ``npu-choose-segments``, for passes that form segments again.
+    ``target`` is the name of a shipped target or a .toml file. ``sram_limit`` is in bytes; None allows all SRAM. If
+    ``allow_host``, operators that exceed the SRAM limit may go to the host. The last four fields are options of
+    ``npu-choose-segments``, for passes that form segments again.
     """
 
     target: str
@@ -151,29 +152,28 @@ class TargetAttr(Data[TargetChoice]):
 
 
 def target_of(module: ModuleOp) -> TargetChoice | None:
-    """Return the target that ``odc-set-target`` recorded for this module; None if it has not run."""
+    """Return the target that ``odc-set-target`` recorded for this module, or None."""
     attribute = module.attributes.get(TARGET)
     return attribute.data if isinstance(attribute, TargetAttr) else None
 
 
 KEPT_STATES = "odc.kept_states"
-"""Attribute of a segment and its program: for each state that the device keeps from run to run, the numbers of its
-operand and its result."""
+"""Attribute of a segment and its program: indices of operand and result of each state that stays on the device."""
 
 
 def kept_states(op: Operation) -> tuple[tuple[int, int], ...]:
-    """Return the operand and the result of each state that a segment or program keeps."""
+    """Return the indices of operand and result of each state that a segment or program keeps on the device."""
     attribute = op.attributes.get(KEPT_STATES)
     numbers = attribute.get_values() if isinstance(attribute, DenseArrayBase) else ()
     return tuple(zip(numbers[::2], numbers[1::2], strict=True))
 
 
 StatePlace = tuple[int, int, bytes | None]
-"""Positions of the output and the input of a state, and its initial bytes (None: real zero)."""
+"""Indices of the output and the input of a state, and its initial bytes (None: real zero)."""
 
 
 def state_places(module: ModuleOp) -> tuple[StatePlace, ...]:
-    """Return the states of a module by positions; raise ModelError for an attribute of another form."""
+    """Return the states of a module by index. Raises ModelError for a malformed attribute."""
     entries = module.attributes.get(MODULE_ATTRIBUTE, ArrayAttr([]))
     inputs, outputs = _ends(module)
     found = tuple(map(_state_place, entries if isinstance(entries, ArrayAttr) else [entries]))
@@ -196,7 +196,7 @@ def _state_place(entry: Attribute) -> StatePlace:
 
 
 def put_states(module: ModuleOp, places: Sequence[StatePlace]) -> None:
-    """Make ``places`` the states of a module."""
+    """Replace the states of a module by ``places``."""
     module.attributes.pop(MODULE_ATTRIBUTE, None)
     if places:
         module.attributes[MODULE_ATTRIBUTE] = ArrayAttr(
@@ -209,7 +209,7 @@ def put_states(module: ModuleOp, places: Sequence[StatePlace]) -> None:
 
 
 def states_of(module: ModuleOp) -> tuple[StatePair, ...]:
-    """Return the states of a module by the present names of their tensors; errors as :func:`state_places`."""
+    """Return the states of a module by current tensor names. Raises ModelError for a malformed attribute."""
     inputs, outputs = _ends(module)
     return tuple(
         StatePair(value_name(outputs[o]), value_name(inputs[i]), start) for o, i, start in state_places(module)
@@ -217,20 +217,19 @@ def states_of(module: ModuleOp) -> tuple[StatePair, ...]:
 
 
 def set_states(module: ModuleOp, pairs: Sequence[StatePair]) -> None:
-    """Make ``pairs`` the states of a module; raise OptionError for names that it lacks. Types are not checked."""
+    """Replace the states of a module by ``pairs``. Raises OptionError for unknown names. Types are not checked."""
     places = places_of(pairs, *([value_name(value) for value in values] for values in _ends(module)))
     put_states(module, [(*place, pair.initial) for place, pair in zip(places, pairs, strict=True)])
 
 
 def _ends(module: ModuleOp) -> tuple[Sequence[SSAValue], Sequence[SSAValue]]:
-    """Return inputs and outputs of the first function of ``module``."""
     function = next((op for op in module.body.block.ops if isinstance(op, FuncOp) and op.body.blocks), None)
     last = None if function is None else function.body.block.last_op
     return ((), ()) if function is None or last is None else (function.body.block.args, last.operands)
 
 
 def lowered_symbols(module: ModuleOp) -> dict[str, Operation]:
-    """Return the lowered forms of segments by name: the symbols of ``module`` that are not functions."""
+    """Return the lowered forms of segments by name. These are the symbols of ``module`` that are not functions."""
     found: dict[str, Operation] = {}
     for op in module.body.block.ops:
         name = op.properties.get("sym_name")
@@ -241,7 +240,7 @@ def lowered_symbols(module: ModuleOp) -> dict[str, Operation]:
 
 @irdl_op_definition
 class YieldOp(AbstractYieldOperation[Attribute]):
-    """End of a segment's body, with the body's results as operands."""
+    """Terminator of a segment's body. Its operands are the results of the body."""
 
     name = "odc.yield"
     traits = traits_def(IsTerminator())
@@ -249,14 +248,15 @@ class YieldOp(AbstractYieldOperation[Attribute]):
 
 @irdl_op_definition
 class SegmentOp(IRDLOperation):
-    """A piece of the graph compiled for the target.
+    """A subgraph compiled for the target.
 
     ``circle`` holds the operators of the model and never changes: host fallback, reports and recompilation read it. Its
-    arguments are the operands; ``odc.yield`` returns the results. The lowered form of a segment is the symbol of the
-    same name in the module, an ``npu.program`` or a module of native functions. It is absent before the lowering.
+    arguments are the operands; ``odc.yield`` returns the results. The lowered form of a segment is the module's symbol
+    of the same name: an ``npu.program`` or a module of native functions. It does not exist before the lowering.
 
     Operators of ``circle`` may write an argument that is a variable. If ``odc.yield`` returns such an argument, the
-    result is the variable's final contents; the lowered form returns them as a value, which is copied to the variable.
+    result is the final contents of the variable. The lowered form returns them as a value, and the segment copies this
+    value to the variable.
     """
 
     name = "odc.segment"
@@ -294,12 +294,12 @@ class SegmentOp(IRDLOperation):
 
     @property
     def circle_block(self) -> Block:
-        """The block of the model's operators."""
+        """Block of the model's operators."""
         return self.circle.block
 
     @property
     def ending(self) -> YieldOp:
-        """The terminator of the operators' block, which verified segments have."""
+        """Terminator of :attr:`circle_block`."""
         last = self.circle_block.last_op
         assert isinstance(last, YieldOp), "a verified segment ends in its yield"
         return last

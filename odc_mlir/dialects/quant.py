@@ -7,7 +7,7 @@
     !quant.uniform<i8<-127:127>:f32, 0.5>            narrower code range, zero point 0 omitted
     !quant.uniform<i8:f32:3, {0.1, 0.25:4}>          one scale and zero point per index of dimension 3
 
-Scales are float32 numbers; they print as the shortest decimal that reads back to the same number.
+Scales are float32 numbers, printed as the shortest decimal that parses to the same number.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _EXPRESSED = "f32"
 
 @dataclass(frozen=True, slots=True)
 class Uniform:
-    """Facts of a quantised type: ``real = scale * (code - zero_point)``, codes of ``storage`` in [low, high].
+    """Parameters of a quantised type: ``real = scale * (code - zero_point)``, codes in [low, high].
 
-    ``storage`` is an ``ops.dtypes`` name. If ``per_axis``, there is one scale per index of ``params.axis``.
+    ``storage`` is the element type of the codes. If ``per_axis``, there is one scale per index of ``params.axis``.
     """
 
     storage: str
@@ -56,7 +56,7 @@ class UniformQuantizedType(Data[Uniform], TypeAttribute):
 
     @classmethod
     def of(cls, storage: str, params: QuantParams, *, per_axis: bool | None = None) -> UniformQuantizedType:
-        """Return the type with the whole range of ``storage``; by default per axis if there are several scales."""
+        """Return the type with all codes of ``storage``. By default, several scales make it per-axis."""
         low, high = DTYPES[storage].range
         return cls(Uniform(storage, params, not params.per_tensor if per_axis is None else per_axis, low, high))
 
