@@ -1,7 +1,7 @@
-"""The NPU simulator: it runs a ``.npu`` file on input arrays and returns output arrays, cycles and counters.
+"""NPU simulator: runs a ``.npu`` file on input arrays, and returns output arrays, cycles and counters.
 
-``load(data) -> Program`` checks a file, and ``simulate(program, inputs) -> Result`` runs the program once. One pass
-through the instructions computes values and time, so no computation is free. ``docs/npu.md`` specifies values and time.
+``load(data) -> Program`` checks a file. ``simulate(program, inputs) -> Result`` runs the program once. Values and time
+are computed in the same pass over the instructions, so every computation has a cost. ``docs/npu.md`` specifies both.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Race detection: the happens-before order of accesses, and the boxes of addresses that accesses touch.
+"""Race detection by the happens-before order of memory accesses.
 
-Every instruction carries a vector clock: for each queue, the number of instructions of that queue that are complete
-before this instruction starts. Two conflicting accesses that these clocks do not order are a race, even if they did not
+Every instruction carries a vector clock. For each queue, the clock counts the instructions that are complete before
+this instruction starts. Two conflicting accesses are a race if the clocks do not order them, even if they do not
 overlap in time. Tokens carry clocks, so a semaphore connects one posting queue with one waiting queue.
 """
 
@@ -20,9 +20,10 @@ from odc_mlir.isa.fields import SEMAPHORE_MAX, SEMAPHORES, Queue
 
 
 class Box(NamedTuple):
-    """``count2`` groups at distances ``stride2``, each of ``count1`` runs of ``size`` units at distances ``stride1``.
+    """Set of addresses: ``count2`` groups of ``count1`` runs of ``size`` units.
 
-    The first run begins at ``start``. :func:`box` merges contiguous runs: if ``count1`` is 1, ``count2`` is 1 as well.
+    Groups begin ``stride2`` apart, runs ``stride1`` apart; the first run begins at ``start``. :func:`box` merges
+    contiguous runs: if ``count1`` is 1, ``count2`` is 1 as well.
     """
 
     start: int
@@ -34,17 +35,17 @@ class Box(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The address after the last one."""
+        """Address after the last one."""
         return self.start + (self.count2 - 1) * self.stride2 + (self.count1 - 1) * self.stride1 + self.size
 
     @property
     def units(self) -> int:
-        """Number of addresses, counted with repetition."""
+        """Number of addresses, including repeated ones."""
         return self.size * self.count1 * self.count2
 
 
 def box(start: int, size: int, count1: int = 1, stride1: int = 0, count2: int = 1, stride2: int = 0) -> Box:
-    """Return the normal form of a box; counts must be at least 1."""
+    """Return the normal form of a box. Counts are at least 1."""
     if count1 > 1 and stride1 == size:
         size, count1 = size * count1, 1
     if count1 == 1:
@@ -61,7 +62,7 @@ def box(start: int, size: int, count1: int = 1, stride1: int = 0, count2: int = 
 
 
 def repeats(b: Box) -> bool:
-    """Return whether an address may occur twice: runs are closer together than they are long."""
+    """Return whether the box may contain an address twice, because runs overlap."""
     row = (b.count1 - 1) * b.stride1 + b.size
     return (b.count1 > 1 and b.stride1 < b.size) or (b.count2 > 1 and b.stride2 < row)
 
@@ -77,14 +78,13 @@ def overlap(a: Box, b: Box) -> bool:
 
 
 def _marks(b: Box, low: int, high: int) -> NDArray[np.bool_]:
-    """Return a mask over the addresses ``[low, high)``: True for those in the box."""
     marks = np.zeros(b.end - b.start, np.bool_)
     view(marks, b._replace(start=0))[...] = True
     return marks[low - b.start : high - b.start]
 
 
 def view(array: NDArray[Any], b: Box) -> NDArray[Any]:
-    """Return a view of a one-dimensional contiguous ``array`` at a box: ``[size]`` or ``[count2, count1, size]``."""
+    """Return the elements of a contiguous vector in a box, as a view ``[size]`` or ``[count2, count1, size]``."""
     if b.count1 == 1:
         return array[b.start : b.start + b.size]
     item = array.itemsize
@@ -98,7 +98,7 @@ def view(array: NDArray[Any], b: Box) -> NDArray[Any]:
 
 
 def burst_bytes(b: Box, burst: int) -> int:
-    """Return the bytes that a transfer of a byte box moves: all whole bursts that its contiguous runs touch."""
+    """Return the bytes that a transfer of a box moves: all whole bursts that its contiguous runs touch."""
     if b.count1 == 1:
         return ((b.start + b.size - 1) // burst - b.start // burst + 1) * burst
     return _strided_bursts(b.start % burst, b.size, b.count1, b.stride1, b.count2, b.stride2, burst) * burst
@@ -114,13 +114,16 @@ def _strided_bursts(start: int, size: int, count1: int, stride1: int, count2: in
 
 @lru_cache(maxsize=4096)
 def picked_bytes(start: int, size: int, rows: int, count: int, burst: int) -> int:
-    """Return an upper bound of the bytes that any ``count`` of ``rows`` rows move; ``size``: bytes of a row."""
+    """Return an upper bound of the bytes that a transfer of any ``count`` of ``rows`` rows moves.
+
+    ``size`` is the size of a row in bytes.
+    """
     starts = start + np.arange(min(rows, burst)) * size  # alignments repeat
     return count * int(((starts % burst + size - 1) // burst + 1).max()) * burst
 
 
 Clock = tuple[int, ...]
-_Access = tuple[int, int, int, Box, int]  # position in the queue, first and end address, area, instruction
+_Access = tuple[int, int, int, Box, int]  # position in the queue, start, end, area, instruction
 START: Clock = (0,) * len(Queue)
 
 
@@ -139,7 +142,7 @@ class Semaphores:
         self._waited_by: dict[int, Queue] = {}
 
     def ready(self, waits: tuple[int, ...]) -> bool:
-        """Return whether every wait can take its token now."""
+        """Return whether a token is available for every wait."""
         if len(waits) == 2 and waits[0] == waits[1]:
             return len(self.tokens[waits[0]]) >= 2
         for semaphore in waits:  # noqa: SIM110 - called at every event: a generator would be slower
@@ -148,26 +151,25 @@ class Semaphores:
         return True
 
     def take(self, waits: tuple[int, ...], queue: Queue, clock: Clock) -> Clock:
-        """Take the tokens for an instruction of ``queue``; return ``clock`` joined with the tokens' clocks."""
+        """Consume the tokens for an instruction of ``queue``. Return ``clock`` joined with the tokens' clocks."""
         for semaphore in waits:
             _connect(self._waited_by, semaphore, queue, "waited on")
             clock = join(clock, self.tokens[semaphore].popleft())
         return clock
 
     def post(self, semaphore: int, queue: Queue) -> None:
-        """Post a token from ``queue``; :meth:`deliver` makes it visible."""
+        """Post a token from ``queue``. It becomes visible by :meth:`deliver`."""
         _connect(self._posted_by, semaphore, queue, "posted")
         self.pending[semaphore] += 1
         if self.pending[semaphore] + len(self.tokens[semaphore]) > SEMAPHORE_MAX:
             raise SimulationError(f"semaphore {semaphore} exceeds {SEMAPHORE_MAX} tokens")
 
     def deliver(self, semaphore: int, clock: Clock) -> None:
-        """Make a posted token visible."""
         self.pending[semaphore] -= 1
         self.tokens[semaphore].append(clock)
 
     def left(self) -> dict[int, int]:
-        """Return the semaphores that are not zero, with their counts."""
+        """Return the counts of all semaphores that are not zero."""
         counts = {s: len(tokens) + self.pending[s] for s, tokens in enumerate(self.tokens)}
         return {s: count for s, count in counts.items() if count}
 
@@ -182,7 +184,7 @@ def _connect(ends: dict[int, Queue], semaphore: int, queue: Queue, what: str) ->
 
 
 def _conflict(accesses: Sequence[_Access], area: Box, known: int) -> int | None:
-    """Return the newest instruction that accesses ``area`` and is not among the first ``known`` ones of its queue."""
+    """Return the newest instruction that accesses ``area``, except the first ``known`` ones of its queue."""
     low, high = area.start, area.end
     for position, start, end, seen, instruction in reversed(accesses):
         if position < known:
@@ -193,7 +195,7 @@ def _conflict(accesses: Sequence[_Access], area: Box, known: int) -> int | None:
 
 
 class AccessLog:
-    """Log of the accesses to one memory, per queue in program order; each new access is checked for races."""
+    """Log of the accesses to one memory, per queue in program order. Each new access is checked for races."""
 
     __slots__ = ("_reads", "_writes", "name")
 
@@ -205,9 +207,9 @@ class AccessLog:
     def record(
         self, queue: int, position: int, clock: Clock, area: Box, instruction: int, *, write: bool
     ) -> int | None:
-        """Record an access; return an earlier instruction with which it races, or None.
+        """Record an access. Return an earlier instruction that races with it, or None.
 
-        ``position``: the instruction's number in its queue; ``instruction``: its index in the program.
+        ``position`` is the instruction's index in its queue, ``instruction`` its index in the program.
         """
         rival = None
         for log in (self._writes, self._reads) if write else (self._writes,):

@@ -1,4 +1,4 @@
-"""Counters of a run: cycles, bytes, multiply-accumulates, and the time of each queue by cause."""
+"""Counters of a run: cycles, bytes, multiply-accumulates, and time of each queue by cause."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DIGITS = 3  # decimal digits of cycles: times are sums of fractions
 
 @dataclasses.dataclass(slots=True)
 class PortBytes:
-    """Traffic of one port. ``*_bytes``: transferred bytes, in whole bursts; ``*_payload_bytes``: requested bytes."""
+    """Traffic of one port. ``*_bytes`` counts whole bursts, ``*_payload_bytes`` only requested bytes."""
 
     read_bytes: int = 0
     write_bytes: int = 0
@@ -23,7 +23,6 @@ class PortBytes:
     write_payload_bytes: int = 0
 
     def add(self, moved: int, payload: int, *, write: bool) -> None:
-        """Count one access."""
         if write:
             self.write_bytes += moved
             self.write_payload_bytes += payload
@@ -34,11 +33,11 @@ class PortBytes:
 
 @dataclasses.dataclass(slots=True)
 class QueueTime:
-    """Cycles of one queue: ``busy + sum(stall.values()) + idle`` is the whole run.
+    """Cycles of one queue. The sum of busy, stall and idle cycles is the length of the run.
 
-    Causes in ``stall``: ``semaphore`` (the first instruction waits for a token), ``descriptor`` (no free transfer
-    slot), and for the fetch engine ``program`` (bytes have not arrived), ``queue_full`` and ``drain`` (halt waits).
-    ``contended_cycles``: part of ``busy_cycles`` that is due to sharing ports and lanes with other queues.
+    Causes of stalls: ``semaphore`` (no token for the first instruction), ``descriptor`` (no free transfer slot), and in
+    the fetch engine ``program`` (bytes have not arrived), ``queue_full`` and ``drain`` (halt waits).
+    ``contended_cycles``: part of ``busy_cycles`` caused by sharing ports and lanes with other queues.
     """
 
     busy_cycles: float = 0.0
@@ -50,10 +49,12 @@ class QueueTime:
 
 @dataclasses.dataclass(slots=True)
 class OperatorTime:
-    """Time and resources that one operator of the model (an entry of the map section) takes.
+    """Time and resources that one operator of the model uses.
 
-    ``macs``: multiply-accumulates of the operator in the graph; ``executed_macs``: those that the array executed;
-    ``busy_cycles``: cycles by queue; ``first_cycle``, ``last_cycle``: start of the first, end of the last instruction;
+    ``macs``: multiply-accumulates of the operator in the graph.
+    ``executed_macs``: multiply-accumulates that the array executed.
+    ``busy_cycles``: cycles by queue.
+    ``first_cycle``, ``last_cycle``: start of the first and end of the last instruction.
     ``amounts``: bytes by port in whole bursts, results of lanes, weights of the decoder, entries of accumulators.
     """
 
@@ -70,7 +71,10 @@ class OperatorTime:
     def add(
         self, queue: Queue, started: float, since: float, ended: float, macs: int, amounts: Mapping[Resource, float]
     ) -> None:
-        """Count an instruction of ``queue``. It left the queue at ``started``; no earlier one ran from ``since`` on."""
+        """Count an instruction of ``queue``, which left the queue at ``started`` and ended at ``ended``.
+
+        No earlier instruction of the queue ran after ``since``.
+        """
         for resource, amount in amounts.items():
             key = resource.name.lower()
             self.amounts[key] = self.amounts.get(key, 0.0) + amount
@@ -84,13 +88,15 @@ class OperatorTime:
 
 @dataclasses.dataclass(slots=True)
 class Counters:
-    """All measurements of one run. Times are in cycles of the target's clock, sizes in bytes.
+    """Measurements of one run. Times are in cycles of the target's clock, sizes in bytes.
 
-    ``macs_useful``: multiply-accumulates whose results the program uses; ``macs_array``: occupied multiplier slots with
-    idle lanes of edge tiles. ``constant_bytes_read``: bytes of constants read, in whole bursts, without the program.
-    ``sram_peak_bytes``: bytes of arena, inputs and outputs. ``local_peak_bytes``: for each local memory, the end of its
-    last byte used. ``amounts``: use of each resource as in :class:`OperatorTime`, with the program's own bytes.
-    ``hardware``: quantities of the target that limit a run.
+    ``macs_useful``: multiply-accumulates whose results the program uses.
+    ``macs_array``: occupied multiplier slots, including idle lanes of edge tiles.
+    ``constant_bytes_read``: bytes of constants read, in whole bursts, without the program.
+    ``sram_peak_bytes``: bytes of arena, inputs and outputs.
+    ``local_peak_bytes``: end of the last byte used, for each local memory.
+    ``amounts``: use of each resource as in :class:`OperatorTime`, with the program's own bytes.
+    ``hardware``: parameters of the target that limit a run.
     """
 
     target: str
@@ -115,14 +121,14 @@ class Counters:
     hardware: dict[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the counters as JSON data; times are rounded to thousandths of a cycle."""
+        """Return the counters as JSON data, with times rounded to thousandths of a cycle."""
         rounded = _rounded(dataclasses.asdict(self))
         assert isinstance(rounded, dict)
         return rounded
 
 
 def queue_time(meter: Meter, cycles: int, contended: float, instructions: int) -> QueueTime:
-    """Return the cycles of one queue; idle time is ``cycles`` minus work and stalls."""
+    """Return the cycles of one queue. Idle time is ``cycles`` minus work and stalls."""
     states = meter.close(cycles)
     states.pop(IDLE, 0.0)
     busy = states.pop(BUSY, 0.0)
@@ -130,7 +136,7 @@ def queue_time(meter: Meter, cycles: int, contended: float, instructions: int) -
 
 
 def hardware(target: Target) -> dict[str, int]:
-    """Return the quantities of a target that limit a run, as the simulator uses them."""
+    """Return the parameters of a target that limit a run."""
     return {
         "clock_hz": target.clock_hz,
         "macs_per_cycle": target.array.macs_per_cycle,

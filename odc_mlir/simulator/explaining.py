@@ -1,10 +1,11 @@
-"""Explanation of a run: live bytes of SRAM, causes of an operator's cycles, and estimates for a better machine.
+"""Explanation of a run: live bytes of SRAM, causes of cycles, and estimates for better machines.
 
-A byte is live from the start of the instruction that writes it to the end of the last instruction that reads this
-value. Inputs are live from cycle 0, outputs to the end. Copies of constants count; constants stored in SRAM do not.
+A byte is live from the start of the instruction that writes it to the end of the last instruction that reads the value.
+Inputs are live from cycle 0, outputs to the end. Copies of constants count; constants stored in SRAM do not.
 
-``explain(program)`` follows the critical path of a run, divides it among the operators of the model, and runs the same
-program on machines with more of the limiting resource. A new compilation could gain more: estimates are lower bounds.
+``explain(program)`` divides the critical path of a run among the operators of the model. It also runs the same program
+on machines with more of the limiting resource. These estimates are lower bounds, because a new compilation could gain
+more.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _DIGITS = 3  # decimal digits of cycles
 
 
 class _Life(NamedTuple):
-    """A number of bytes of one owner that are live for an interval of cycles."""
+    """Live range of ``size`` bytes of one owner, in cycles."""
 
     owner: str
     begin: float
@@ -44,7 +45,7 @@ class _Life(NamedTuple):
 
 
 class _Marks:
-    """For each byte of a region: the number of its last writer, and the end of its last read."""
+    """Last writer and end of the last read of each byte in a region."""
 
     def __init__(self, size: int) -> None:
         self.writer = np.full(size, _NEVER, np.int32)
@@ -55,13 +56,15 @@ class _Marks:
 
 
 def live_bytes(trace: Trace, run_cycles: int, columns: int) -> dict[str, Any]:
-    """Return the live bytes of SRAM over time, as JSON-able values; {} for a program that keeps nothing in SRAM.
+    """Return the live bytes of SRAM over time as JSON data, or {} if the program keeps nothing in SRAM.
 
-    ``peak_bytes``: maximum of the live bytes; ``peak_cycle``: cycle of that maximum; ``held``: live bytes at that cycle
-    by owner, largest first. Owners are :data:`PREFETCHED`, and by name inputs and operators (results and temporaries).
-    The run of ``run_cycles`` cycles is cut into at most ``columns`` equal parts. ``cycles`` are the first, the fullest
-    and the last instant of each part at which the live bytes change. In ``owners``, ``first`` is the index of an
-    owner's first instant and ``bytes`` are its live bytes from that instant on; at other instants it has none.
+    ``peak_bytes``, ``peak_cycle``: maximum of the live bytes, and its cycle.
+    ``held``: live bytes at the peak by owner, largest first. Owners are :data:`PREFETCHED`, inputs and operators
+        (results and temporaries).
+    ``cycles``: sampled instants. The run of ``run_cycles`` cycles is divided into at most ``columns`` equal parts. The
+        samples are the first, the fullest and the last instant of each part at which the live bytes change.
+    ``owners``: for each owner, its live ``bytes`` at consecutive samples, and the index of the ``first`` such sample.
+        At other samples it has none.
     """
     lives = _lives(trace, run_cycles)
     times = np.unique([[life.begin, life.end] for life in lives])
@@ -98,7 +101,6 @@ def _by_owner(lives: Sequence[_Life], times: NDArray[np.float64]) -> list[dict[s
 
 
 def _amounts(lives: Sequence[_Life], times: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the live bytes at each of ``times``, which must increase."""
     changes = np.zeros(len(times) + 1, np.int64)
     sizes = [life.size for life in lives]
     np.add.at(changes, np.searchsorted(times, [life.begin for life in lives]), sizes)
@@ -140,7 +142,6 @@ def _lives(trace: Trace, cycles: int) -> list[_Life]:
 
 
 def _touch(event: TraceEvent, number: int, end: int, marks: dict[int, _Marks], found: Counter[tuple[int, int]]) -> None:
-    """Record the reads of an instruction that ends at ``end``, then its writes as writer ``number``."""
     for touch in sorted(event.touched, key=lambda touch: touch.writes):
         if touch.region not in marks:
             continue
@@ -154,7 +155,6 @@ def _touch(event: TraceEvent, number: int, end: int, marks: dict[int, _Marks], f
 
 
 def _close(found: Counter[tuple[int, int]], writer: NDArray[np.int32], until: NDArray[np.int32]) -> None:
-    """Count bytes that were read, by their writer and the end of their last read."""
     read = (until != _NEVER) & (writer != _NEVER)
     pairs = (writer[read].astype(np.int64) << 32) | until[read]
     for pair, size in zip(*np.unique(pairs, return_counts=True), strict=True):
@@ -162,14 +162,13 @@ def _close(found: Counter[tuple[int, int]], writer: NDArray[np.int32], until: ND
 
 
 def _owner(trace: Trace, event: TraceEvent) -> str:
-    """Return the owner of the bytes that an instruction writes."""
     if any(touch.region == Region.CONSTANTS for touch in event.touched):
         return PREFETCHED
     owner = trace.program.owners[event.index]
     return trace.program.operators[owner].name if owner >= 0 else ""
 
 
-LEAST_SHARE = 0.05  # least share of a run's cycles that a cause must have for a better machine to be tried
+LEAST_SHARE = 0.05  # least share of cycles of a cause for which a better machine is simulated
 LEAST_GAIN = 1.02  # least speed-up of an operator that is reported
 COLUMNS = 160  # parts of the time in the chart of live bytes
 SPAN_PARTS = 500  # pauses of an engine that are shorter than this part of a run do not split its spans
@@ -177,14 +176,13 @@ SPAN_PARTS = 500  # pauses of an engine that are shorter than this part of a run
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """A better machine: the causes of cycles that it reduces, and its factors for numbers of the target."""
+    """A better machine: ``factors`` for parameters of the target, and the ``causes`` of cycles that they reduce."""
 
     text: str
     causes: tuple[str, ...]
     factors: Mapping[str, int]
 
     def better(self, target: Target) -> Target:
-        """Return the better machine."""
         return targets.scaled(target, {key: 100 * factor for key, factor in self.factors.items()})
 
 
@@ -219,9 +217,9 @@ WHAT_IFS: dict[str, WhatIf] = {
 
 
 def engine_spans(trace: Trace, counters: Counters) -> list[dict[str, list[float]]]:
-    """Return for each operator, in order of end, its busy spans by engine, as begin, end, begin, end, …
+    """Return the busy spans of each operator by engine, as begin, end, begin, end, … in cycles.
 
-    Gaps shorter than the run divided by :data:`SPAN_PARTS` are closed.
+    Operators are in order of end. Gaps shorter than the run divided by :data:`SPAN_PARTS` are closed.
     """
     found: list[dict[str, list[float]]] = [{} for _ in trace.program.operators]
     for event in sorted(trace.events, key=lambda event: event.alone):
@@ -236,20 +234,20 @@ def engine_spans(trace: Trace, counters: Counters) -> list[dict[str, list[float]
 
 
 def _until(last: PathSpan, end: float) -> PathSpan:
-    """Return ``last``, the last span of a path, extended to ``end``."""
+    """Return the last span of a path, extended to ``end``."""
     longer = (end - last.begin) / (last.end - last.begin)
     return PathSpan(last.begin, end, {cause: cycles * longer for cause, cycles in last.causes.items()})
 
 
 def _charged(counters: Counters) -> tuple[int, list[tuple[str, int, int]]]:
-    """Return the cycles of a run, and each operator's name and window."""
+    """Return the cycles of a run, and name and window of each operator."""
     ordered = sorted(counters.operators, key=lambda operator: (operator.last_cycle, operator.first_cycle))
     found = windows([operator.last_cycle for operator in ordered], counters.cycles)
     return counters.cycles, [(operator.name, *window) for operator, window in zip(ordered, found, strict=True)]
 
 
 def causes_of(path: Sequence[PathSpan], charged: Sequence[tuple[int, int]]) -> list[dict[str, float]]:
-    """Return the path's cycles by cause for each window; windows must follow one another without gaps."""
+    """Return the path's cycles by cause for each window. Windows must be adjacent and in order."""
     found: list[dict[str, float]] = [defaultdict(float) for _ in charged]
     place = 0
     for span in path:
@@ -269,10 +267,11 @@ def causes_of(path: Sequence[PathSpan], charged: Sequence[tuple[int, int]]) -> l
 def explain(program: Program) -> dict[str, Any]:
     """Return JSON data: ``causes`` of the run's cycles, ``what_if`` by change, ``operators`` and ``sram_live``.
 
-    ``operators``: in order of their end, each with ``name``, ``cycles``, ``causes`` (which add up to ``cycles``),
-    ``binds`` (the largest cause, or None without cycles) and ``helps``: the machines on which the operator would take
-    fewer cycles, best first, as ``change`` and ``speedup``. ``spans``: see :func:`engine_spans`; ``sram_live``: see
-    :func:`live_bytes`.
+    ``operators``: in order of their end, each with ``name``, ``cycles`` and ``causes``, which add up to ``cycles``.
+        ``binds`` is the largest cause, or None without cycles. ``helps`` lists machines that need fewer cycles, best
+        first, as ``change`` and ``speedup``.
+    ``spans``: see :func:`engine_spans`.
+    ``sram_live``: see :func:`live_bytes`.
     """
     result = simulate(program, execute=False, trace=True)
     assert result.trace is not None
@@ -319,7 +318,7 @@ def explain(program: Program) -> dict[str, Any]:
 def _window(
     found: Sequence[tuple[str, int, int]], name: str, charged: Sequence[tuple[str, int, int]], place: int
 ) -> int:
-    """Return the cycles on another machine of operator ``place``; duplicates of ``name`` are matched in order."""
+    """Return the cycles of operator ``place`` on another machine. Duplicates of ``name`` match in order."""
     which = [other for other, *_ in charged[:place]].count(name)
     begin, end = [(begin, end) for other, begin, end in found if other == name][which]
     return end - begin

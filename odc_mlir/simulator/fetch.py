@@ -1,7 +1,7 @@
-"""The fetch engine: it reads the program through its port, issues to queues in program order, and runs loops and halt.
+"""Fetch engine: reads the program, issues instructions to queues in program order, runs loops and halt.
 
-Program bytes arrive in requests of half the prefetch buffer; at most two requests are in flight. Issuing takes a fixed
-time. An instruction whose queue is full blocks all later ones. A loop body that fits the loop buffer is fetched once.
+Program bytes arrive in requests of half the prefetch buffer, at most two at a time. Issuing takes a fixed time. An
+instruction whose queue is full blocks all later ones. A loop body that fits in the loop buffer is fetched once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from odc_mlir.simulator.trace import Issue
 
 
 class FetchEngine:
-    """Fetch engine that feeds :class:`Engines`. ``halted``: whether halt was reached and all work is finished."""
+    """Fetch engine that feeds :class:`Engines`. If ``halted``, halt was reached and all work is finished."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class FetchEngine:
 
     @property
     def index(self) -> int:
-        """Index in the program of the instruction being fetched or issued."""
+        """Index of the instruction that is being fetched or issued."""
         return self._step.index
 
     @property
@@ -84,7 +84,7 @@ class FetchEngine:
         return "drain" if self._semaphores.ready(self._instr.waits) else "semaphore"
 
     def advance(self) -> bool:
-        """Make all progress that is possible now; return whether there was any."""
+        """Advance as far as possible at this instant. Return whether anything changed."""
         if self._stage == "issued" and not self.halted:
             return self._control() if self._instr.queue == Queue.FETCH else self._push()
         if self._stage != "program" or self._arrived - self._consumed < self._step.fetched_bytes:
@@ -107,7 +107,6 @@ class FetchEngine:
         self.changed = True
 
     def _push(self) -> bool:
-        """Append the instruction to its queue, if the queue has room."""
         if self._engines.units[self._instr.queue].full:
             return False
         values = field_values(self._instr, self._step.iteration)
@@ -117,7 +116,7 @@ class FetchEngine:
         return True
 
     def _control(self) -> bool:
-        """Run an instruction of the fetch engine: wait, post, and for halt, check that all work is finished."""
+        """Run an instruction of the fetch engine. Halt waits until all work is finished."""
         instr = self._instr
         if not self._semaphores.ready(instr.waits) or (instr.mnemonic == "halt" and not self._engines.drained):
             return False
@@ -132,7 +131,6 @@ class FetchEngine:
         return True
 
     def _note(self) -> None:
-        """Record that the instruction leaves the fetch engine."""
         if self.issues is not None:
             self.issues.append(Issue(self._step.index, self._begun, self._ready, self._timeline.now))
 
@@ -142,7 +140,6 @@ class FetchEngine:
         self._stage = "program"
 
     def _request(self) -> None:
-        """Request more program bytes while the buffer has room for them."""
         while (
             self._requested < self._stream_bytes
             and self._requested - self._consumed + self._request_bytes <= self._buffer_bytes
@@ -157,7 +154,7 @@ class FetchEngine:
         self._move()
 
     def _move(self) -> None:
-        """Transfer the bytes of the oldest request: requests move one at a time, in order."""
+        """Transfer the bytes of the oldest request. Requests are served in order, one at a time."""
         if self._moving or not self._requests or not self._requests[0][0]:
             return
         self._moving = True
@@ -179,7 +176,7 @@ class FetchEngine:
 
 
 def field_values(instr: Instr, iteration: int) -> Mapping[str, int]:
-    """Return the field values in an iteration of the enclosing loop, in which addresses advance by their steps."""
+    """Return the field values in an iteration of the enclosing loop. Addresses advance by their steps."""
     if instr.steps is None or not iteration:
         return instr.values
     values = dict(instr.values)

@@ -1,8 +1,7 @@
 """Memories of the NPU, and all accesses to them.
 
-Instructions access memories through :class:`Access`. It checks bounds, that bytes are written before they are read, and
-that semaphores order accesses. It also counts the bytes, which the timeline converts to time, so every transfer that
-has an effect also has a cost.
+Instructions access memories through :class:`Access`. It checks bounds, writes before reads, and the order by
+semaphores. It also counts bytes, which the timeline converts to time, so every transfer has a cost.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ PARAM_COLUMNS = 3  # bias, multiplier, exponent
 
 
 class SimulatedMemory:
-    """One memory: ``size`` units (bytes, or entries of accumulators and parameters).
+    """One memory of ``size`` units: bytes, or entries of accumulators and parameters.
 
     ``data`` is None in timing-only runs. ``written`` marks units that have been written.
     """
@@ -72,12 +71,12 @@ class SimulatedMemory:
         self.written = None if data is None else np.zeros(size, np.bool_)
         self.log = AccessLog(name)
         self.high_water = 0  # end of the last unit ever written
-        self.moved = 0  # units that the port moved for this memory, in whole bursts
-        self.version = 0  # grows with every write; data derived from older contents are stale
+        self.moved = 0  # units that the port transferred, in whole bursts
+        self.version = 0  # incremented by every write, to detect stale cached data
 
 
 class Memories:
-    """All memories of one run; if ``execute`` is False, without contents."""
+    """All memories of one run. They have no contents unless ``execute``."""
 
     def __init__(
         self,
@@ -130,7 +129,7 @@ class Memories:
         )
 
     def at(self, address: int) -> tuple[SimulatedMemory, int]:
-        """Return the memory and byte offset that an address names; raise SimulationError for an unbound region."""
+        """Return memory and byte offset of an address. Raises SimulationError for an unbound region."""
         region, offset = split_address(address)
         space = self.regions.get(region)
         if space is None:
@@ -139,7 +138,7 @@ class Memories:
 
 
 def strict_cycles(port: MemoryPort, moved: int, *, write: bool) -> float:
-    """Return the least duration of a transfer with a limited number of bursts in flight (memory model "strict")."""
+    """Return the minimum duration of a transfer with limited bursts in flight (memory model "strict")."""
     latency = port.write_latency_cycles if write else port.read_latency_cycles
     return moved * latency / (port.strict_outstanding_bursts * port.burst_bytes)
 
@@ -153,10 +152,10 @@ class Touch(NamedTuple):
 
 
 class Access:
-    """Access to memories, for one instruction at a time: call :meth:`begin`, then read and write.
+    """Memory access for one instruction at a time: call :meth:`begin`, then read and write.
 
-    Afterwards, ``demands`` holds the amounts of resources that the instruction uses, ``latency`` the cycles before its
-    data arrive, and ``shortest`` the least duration that ports allow.
+    Afterwards, ``demands`` has the used amount of each resource, ``latency`` the cycles until data arrive, and
+    ``shortest`` the minimum duration that ports allow.
     """
 
     def __init__(self, ports: Mapping[Resource, PortBytes], *, check: bool, strict: bool) -> None:
@@ -170,7 +169,7 @@ class Access:
         self.touched: list[Touch] | None = None  # touched bytes of regions; None: not recorded
 
     def begin(self, queue: int, position: int, clock: Clock, instruction: int) -> None:
-        """Begin an instruction: number ``position`` in ``queue``, number ``instruction`` in the program."""
+        """Begin an instruction. ``position`` is its index in ``queue``, ``instruction`` its index in the program."""
         self._queue, self._position, self._clock, self._instruction = queue, position, clock, instruction
         self._own_reads = []
         self.demands = [0.0] * len(Resource)
@@ -181,10 +180,10 @@ class Access:
     def read(
         self, space: SimulatedMemory, area: Box, *, moved: int | None = None, payload: int | None = None
     ) -> NDArray[Any] | None:
-        """Return the units of ``area`` (a view; None in timing-only runs).
+        """Return a view of the units of ``area``, or None in timing-only runs.
 
-        ``moved``: bytes on the memory's port, if the engine does not fetch each byte exactly once; ``payload``: number
-        of requested bytes, if not all bytes of the area.
+        ``moved``: bytes on the memory's port, unless the engine fetches each byte exactly once.
+        ``payload``: number of requested bytes, unless all bytes of the area are requested.
         """
         self._bounds(space, area, "reads")
         if space.read_resource is not None:
@@ -201,9 +200,9 @@ class Access:
     def write(
         self, space: SimulatedMemory, area: Box, *, moved: int | None = None, in_place: Box | None = None
     ) -> NDArray[Any] | None:
-        """Return a writable view of the units of ``area`` (None in timing-only runs).
+        """Return a writable view of the units of ``area``, or None in timing-only runs.
 
-        An instruction must not write bytes that it reads, except element by element in the same place (``in_place``).
+        An instruction must not write bytes that it reads, except element by element at the same address (``in_place``).
         """
         self._bounds(space, area, "writes")
         if not space.writable:

@@ -1,8 +1,8 @@
-"""The critical path of a run: the cause of every cycle.
+"""Critical path of a run: the cause of every cycle.
 
 The path is followed backwards. An instruction ends with its phase. Before the phase come a delay, the wait for its turn
-in the queue, and the start. The instruction started as soon as its tokens, its engine and its issue were all available.
-The path continues with the last of these. Each cycle thus has one instruction and one cause, and causes add up.
+in the queue, and the start. It starts as soon as its tokens, its engine and its issue are all available. The path
+continues with the last of these. Each cycle thus has one instruction and one cause, and all causes add up.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _SAME = 1e-6  # cycles; instants that are closer count as equal
 
 @dataclass(frozen=True, slots=True)
 class PathSpan:
-    """Cycles ``begin`` to ``end`` of the path, divided by cause; causes add up to the length."""
+    """Cycles ``begin`` to ``end`` of the path. ``causes`` adds up to the length."""
 
     begin: float
     end: float
@@ -54,7 +54,7 @@ class PathSpan:
 
 
 def critical_path(trace: Trace) -> list[PathSpan]:
-    """Return the spans of a traced run, from its first cycle to its last, without gaps."""
+    """Return the spans of a traced run, from the first to the last cycle, without gaps."""
     return _Walk(trace).spans()
 
 
@@ -62,7 +62,7 @@ Continuation = tuple[Callable[[Any], Any], Any]  # next step, and its argument
 
 
 class _Walk:
-    """Walk along the path; each step records the cycles that it covers and returns the step before it."""
+    """Backward walk along the path. Each step records the cycles that it covers and returns the next step."""
 
     def __init__(self, trace: Trace) -> None:
         self.issues = trace.issues
@@ -87,7 +87,7 @@ class _Walk:
         self.seen: set[int] = set()
 
     def _numbers(self) -> dict[int, int]:
-        """Number events in each queue by issue: a queue starts its instructions in the order of issue."""
+        """Return the issue number of each event. A queue starts its instructions in the order of issue."""
         numbers: dict[int, int] = {}
         counts: dict[Queue, int] = defaultdict(int)
         for number, issue in enumerate(self.issues):
@@ -99,7 +99,6 @@ class _Walk:
         return numbers
 
     def spans(self) -> list[PathSpan]:
-        """Return the whole path in order of time."""
         step: Continuation | None = (self._issue, self.issues[-1])
         while step is not None:
             step = step[0](step[1])
@@ -110,7 +109,7 @@ class _Walk:
             self.found.append(PathSpan(begin, end, {causes: end - begin} if isinstance(causes, str) else causes))
 
     def _issue(self, issue: Issue) -> Continuation | None:
-        """Cover the time until an instruction leaves the fetch engine: its issue, and its wait for room or tokens."""
+        """Cover the time until an instruction leaves the fetch engine: issue, wait for queue space, tokens."""
         if issue.handed > issue.ready + _SAME and (step := self._held(issue)) is not None:
             return step
         number = self.numbers[id(issue)]
@@ -130,7 +129,6 @@ class _Walk:
         return self._after(max(awaited, key=end_of), issue.handed) if awaited else None
 
     def _after(self, poster: TraceEvent | Issue, until: float) -> Continuation:
-        """Continue with ``poster``, whose token was in flight until ``until``."""
         self._cover(end_of(poster), until, "token")
         return (self._issue if isinstance(poster, Issue) else self._end, poster)
 
@@ -146,7 +144,7 @@ class _Walk:
         return self._start, event
 
     def _start(self, event: TraceEvent) -> Continuation:
-        """Continue with the last event for which an instruction waits: a token, its issue, its engine, or its turn."""
+        """Continue with the event that an instruction waited for last: token, issue, engine, or turn in the queue."""
         when = event.started
         self.seen.add(id(event))
         awaited = self.posters[id(event)]
@@ -176,7 +174,7 @@ class _Walk:
 
 
 def _phase(event: TraceEvent, own: str) -> dict[str, float]:
-    """Divide a phase by cause: time lost to shared resources, and the rest, which its slowest resource causes."""
+    """Divide a phase by cause: time lost to shared resources, and the rest by its slowest resource."""
     causes: dict[str, float] = defaultdict(float)
     for resource, cycles in event.lost.items():
         causes[_OF_RESOURCE[Resource(resource)]] += cycles

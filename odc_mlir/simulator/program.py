@@ -1,4 +1,4 @@
-"""A loaded program: the decoded and checked contents of the container, with the program's hardware."""
+"""Loaded program: decoded and checked contents of the container, and the target."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from odc_mlir.isa.container import Container, MapEntry, TensorRecord
 from odc_mlir.isa.fields import GRANULE_BYTES, Region
 from odc_mlir.targets import MemoryMode, Target
 
-TARGET_DESCRIPTION = "target_description"  # metadata key: canonical text of a target that is not shipped
+TARGET_DESCRIPTION = "target_description"  # metadata key for the canonical text of a custom target
 
 
 @dataclass(frozen=True, slots=True)
 class DynamicInstruction:
-    """One dynamic instruction: its ``index`` in the program, its loop ``iteration``, and the cost of its issue."""
+    """Execution of one instruction: its ``index`` in the program, its loop ``iteration``, its issue cost."""
 
     index: int
     iteration: int
@@ -40,27 +40,23 @@ class Program:
 
     @property
     def instructions(self) -> tuple[Instr, ...]:
-        """Static instructions in program order."""
         return self.code.instructions
 
     @property
     def inputs(self) -> tuple[TensorRecord, ...]:
-        """Inputs in binding order."""
         return self.container.inputs
 
     @property
     def outputs(self) -> tuple[TensorRecord, ...]:
-        """Outputs in binding order."""
         return self.container.outputs
 
     @property
     def operators(self) -> tuple[MapEntry, ...]:
-        """Operators of the model that the program computes."""
         return self.container.operators
 
     @cached_property
     def owners(self) -> tuple[int, ...]:
-        """For each instruction, the index of its operator, or -1 if it has none."""
+        """Index of the operator of each instruction, or -1."""
         owners = [-1] * len(self.instructions)
         for number, entry in enumerate(self.operators):
             for first, count in entry.ranges:
@@ -82,7 +78,7 @@ class Program:
 
     @cached_property
     def fetched_bytes(self) -> int:
-        """Program bytes fetched in one run. A loop body that fits in the loop buffer is fetched once."""
+        """Number of program bytes fetched in one run. A loop body in the loop buffer is fetched once."""
         return sum(step.fetched_bytes for step in self.steps())
 
     def steps(self) -> Iterator[DynamicInstruction]:
@@ -103,14 +99,13 @@ class Program:
                 index = body.stop
 
     def _step(self, index: int, iteration: int = 0, *, kept: bool = False) -> DynamicInstruction:
-        """Return one step; ``kept``: no bytes are fetched. In compact form, issue time grows with the bytes fetched."""
+        """Return one step. If ``kept``, no bytes are fetched. In compact form, issue time grows with fetched bytes."""
         fetched, cycles = 0 if kept else self.code.sizes[index], self.target.fetch.issue_cycles
         if self.code.history_bytes is not None:
             cycles *= max(1, -(-fetched // GRANULE_BYTES))
         return DynamicInstruction(index, iteration, fetched, cycles)
 
     def _body_length(self, loop: int) -> int:
-        """Return the number of instructions between ``loop`` and its end."""
         end = loop + 1
         while self.instructions[end].mnemonic != "end":
             end += 1
@@ -122,7 +117,7 @@ def load(
 ) -> Program:
     """Load the program in the bytes of a ``.npu`` file.
 
-    ``target``: the NPU to run on (default: the target of the program). ``location`` names the file in errors. Raises
+    ``target`` is the NPU to run on, by default the target of the program. ``location`` names the file in errors. Raises
     PackageError for a malformed file, SimulationError for malformed code, UnsupportedError for instructions that this
     version does not implement, TargetError for a program for other hardware.
     """
@@ -172,9 +167,10 @@ def _check_sizes(contents: Container, target: Target, location: str | None) -> N
 
 
 def _check_structure(code: Code, target: Target) -> None:
-    """Check that there is a halt, that loops end, do not nest and have the stated size, and that only loops have steps.
+    """Check that the program halts, that loops end, do not nest and have the stated size.
 
-    In compact form, the loop buffer must have room for the history and for the bodies of loops.
+    Only instructions in loops may have steps. In compact form, the loop buffer must have room for the history and for
+    the bodies of loops.
     """
     kept = target.fetch.loop_buffer_bytes
     if code.history_bytes is not None and code.history_bytes > kept:

@@ -1,4 +1,4 @@
-"""The in-order queues and the engines behind them.
+"""In-order queues and the engines behind them.
 
 An instruction leaves its queue when its tokens are available and its engine has room. A compute engine runs one
 instruction at a time. A DMA engine takes a few descriptors: latencies overlap, but data move in queue order. An
@@ -19,13 +19,13 @@ from odc_mlir.simulator.memories import Touch
 from odc_mlir.simulator.resources import BUSY, IDLE, ExecutionPhase, Meter, Timeline
 
 COMPUTE_QUEUES = (Queue.MAC, Queue.VECTOR)
-# Which queues share a DMA engine and its descriptors.
+# Queues that share a DMA engine and its descriptors.
 DMA_ENGINES = ((Queue.XFER,), (Queue.LOAD, Queue.STORE, Queue.WEIGHT))
 
 
 @dataclass(slots=True)
 class Entry:
-    """An instruction issued at time ``issued``. ``known``: clock of the fetch engine at this time."""
+    """An instruction issued at time ``issued``. ``known`` is the clock of the fetch engine at this time."""
 
     index: int
     instr: Instr
@@ -36,7 +36,7 @@ class Entry:
 
 @dataclass(slots=True)
 class StartedInstruction:
-    """A started instruction: vector ``clock``, cost and progress."""
+    """A started instruction with its vector clock, cost and progress."""
 
     entry: Entry
     unit: QueueState
@@ -55,17 +55,17 @@ class StartedInstruction:
 
 
 class DmaEngine:
-    """A DMA engine with its number of free descriptors."""
+    """DMA engine with a number of free descriptors."""
 
     __slots__ = ("free", "turn")
 
     def __init__(self, slots: int) -> None:
         self.free = slots
-        self.turn = 0  # number of the engine's queue that is considered first; advances with every grant
+        self.turn = 0  # index of the queue with the highest priority; advances with every grant
 
 
 class QueueState:
-    """One queue with its running instructions."""
+    """A queue with its waiting and running instructions."""
 
     __slots__ = (
         "clock",
@@ -105,7 +105,7 @@ class QueueState:
         return not self.pending and not self.running
 
     def obstacle(self, semaphores: Semaphores) -> str | None:
-        """Return why the first waiting instruction cannot start; None if it can."""
+        """Return why the first waiting instruction cannot start, or None if it can."""
         instr = self.pending[0].instr
         if self.engine is None:
             if self.running:
@@ -121,7 +121,7 @@ class QueueState:
         return self.obstacle(semaphores) or BUSY if self.pending else IDLE
 
     def next_clock(self, entry: Entry, semaphores: Semaphores) -> Clock:
-        """Take the tokens of ``entry``; return its clock, which counts all earlier instructions of this queue."""
+        """Consume the tokens of ``entry``. Return its clock, which counts all earlier instructions of the queue."""
         clock = semaphores.take(entry.instr.waits, self.queue, join(self.clock, entry.known))
         self.clock = with_own(clock, self.queue, self.position)
         self.position += 1
@@ -129,12 +129,12 @@ class QueueState:
 
 
 def with_own(clock: Clock, queue: Queue, completed: int) -> Clock:
-    """Return ``clock`` updated for ``completed`` instructions of ``queue``."""
+    """Return ``clock`` with ``completed`` instructions of ``queue``."""
     return (*clock[:queue], completed, *clock[queue + 1 :])
 
 
 class Engines:
-    """All queues except the fetch engine's, driven by the timeline."""
+    """All queues except the fetch engine's."""
 
     def __init__(
         self,
@@ -166,11 +166,10 @@ class Engines:
 
     @property
     def drained(self) -> bool:
-        """Return whether no instruction waits or runs."""
         return all(unit.drained for unit in self.units.values())
 
     def startable(self) -> QueueState | None:
-        """Return a queue whose first instruction can start now: first compute queues, then DMA queues in turn."""
+        """Return a queue whose first instruction can start now. Compute queues come first, then DMA queues in turn."""
         if not self.changed:
             return None
         for unit in self._compute:
@@ -212,7 +211,7 @@ class Engines:
         self._begin_first(job.unit)
 
     def _begin_first(self, unit: QueueState) -> None:
-        """Let the oldest running instruction begin its phase: phases run in queue order."""
+        """Begin the phase of the oldest running instruction. Phases run in queue order."""
         if unit.running and unit.running[0].data_ready and not unit.running[0].data_begun:
             job = unit.running[0]
             job.data_begun = True
@@ -239,7 +238,7 @@ class Engines:
         self._begin_first(unit)
 
     def post(self, posts: tuple[int, ...], queue: Queue, clock: Clock) -> None:
-        """Post tokens; they become visible ``semaphore_cycles`` later."""
+        """Post tokens. They become visible ``semaphore_cycles`` later."""
         for semaphore in posts:
             self.semaphores.post(semaphore, queue)
             self.timeline.after(self._semaphore_cycles, self._deliver, (semaphore, clock))

@@ -1,8 +1,9 @@
 """Simulated time: shared bandwidth of ports and lanes (docs/npu.md, "Time"), timers and running phases.
 
-A phase has a minimum duration and needs amounts (bytes, results, symbols) of resources. Alone, it takes the largest of
-its minimum duration and amount / width of each resource. If phases together request more than the width of a resource,
-they share it fairly, as by round-robin arbitration: no phase gets more than a fair share while another needs it.
+A phase has a minimum duration and needs amounts (bytes, results, symbols) of resources. Alone, it takes the maximum of
+its minimum duration and amount / width over all resources. If phases together request more than the width of a
+resource, they share it fairly, as by round-robin arbitration: no phase gets more than a fair share while another needs
+it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ FINISHED = 1e-7  # a phase with fewer cycles of work left is done: far above rou
 
 
 class Resource(IntEnum):
-    """Resource for which running phases compete. Widths come from the target."""
+    """Resource that running phases share. Widths come from the target."""
 
     OFFCHIP = 0
     SRAM = 1
@@ -49,10 +50,13 @@ def widths(target: Target) -> tuple[float, ...]:
 
 
 class ExecutionPhase:
-    """A running piece of work. ``remaining``: cycles left at full speed; ``speed``: present speed, at most 1.
+    """A running phase.
 
-    ``bound``: the slowest resource of the phase, None if the minimum duration is longer. ``limiter``: the overloaded
-    resource that keeps the phase below full speed now; ``lost``: cycles lost so far by resource, counted for traces.
+    ``remaining``: cycles left at full speed.
+    ``speed``: current speed, at most 1.
+    ``bound``: slowest resource of the phase, or None if the minimum duration is longer.
+    ``limiter``: overloaded resource that currently limits the speed.
+    ``lost``: cycles lost so far by resource, counted for traces.
     """
 
     __slots__ = ("bound", "limiter", "lost", "rates", "remaining", "solo", "speed")
@@ -72,7 +76,7 @@ class ExecutionPhase:
 
 
 class Shares:
-    """The phases running now and their speeds."""
+    """Running phases and their speeds."""
 
     def __init__(self, width: Sequence[float]) -> None:
         self.width = width
@@ -81,12 +85,12 @@ class Shares:
         self._stale = False
 
     def add(self, phase: ExecutionPhase) -> None:
-        """Start a phase; speeds are adjusted before time advances again."""
+        """Start a phase. Speeds are adjusted before time advances again."""
         self.running.append(phase)
         self._stale = True
 
     def next_finish(self) -> float:
-        """Return the cycles until the first phase ends at present speeds (infinity without phases)."""
+        """Return the cycles until the first phase ends at current speeds (infinity without phases)."""
         if self._stale:
             self._share()
             self._stale = False
@@ -98,7 +102,7 @@ class Shares:
         return soonest
 
     def advance(self, cycles: float) -> list[ExecutionPhase]:
-        """Let ``cycles`` pass, at most :meth:`next_finish`; return the phases that ended, in order of their start."""
+        """Let ``cycles`` pass, at most :meth:`next_finish`. Return the phases that ended, in order of their start."""
         done = []
         if self.blaming:
             for phase in self.running:
@@ -114,7 +118,7 @@ class Shares:
         return done
 
     def usage(self) -> tuple[float, ...]:
-        """Return the units per cycle of every resource in use at present speeds."""
+        """Return the used units per cycle of every resource at current speeds."""
         load = [0.0] * len(self.width)
         for phase in self.running:
             for resource, rate in phase.rates:
@@ -137,7 +141,7 @@ class Shares:
             self._limit(resource)
 
     def _limit(self, resource: int) -> None:
-        """Lower the speeds of phases that use more than a fair share of ``resource`` until it is not overloaded."""
+        """Slow down phases that use more than a fair share of ``resource``, until it is not overloaded."""
         users = [(phase, rate) for phase in self.running for r, rate in phase.rates if r == resource]
         level = fair_level([rate * phase.speed for phase, rate in users], self.width[resource])
         for phase, rate in users:
@@ -145,9 +149,10 @@ class Shares:
                 phase.speed, phase.limiter = level / rate, resource
 
     def _settle(self, crowded: list[int]) -> None:
-        """Adjust levels of several overloaded resources: a phase that one of them slows down leaves room on the others.
+        """Compute fair levels of several overloaded resources.
 
-        The levels of all resources are refined in turn, each for the uses that the other levels allow.
+        A phase that one resource slows down leaves more of the others. The levels are therefore refined in turn, each
+        for the uses that the other levels allow.
         """
         levels = dict.fromkeys(crowded, float("inf"))
         users = {resource: [self._wish(phase, resource, levels) for phase in self.running] for resource in crowded}
@@ -180,7 +185,7 @@ class Shares:
 
 
 def fair_level(wanted: Sequence[float], width: float) -> float:
-    """Return the largest share such that all uses ``min(wanted, share)`` fit in ``width`` (infinity: all fit)."""
+    """Return the largest share for which all uses ``min(wanted, share)`` fit in ``width`` (infinity: all fit)."""
     left = width
     ordered = sorted(wanted)
     for served, amount in enumerate(ordered):
@@ -197,7 +202,7 @@ Action = Callable[[Any], None]
 
 
 class Timeline:
-    """Actions at fixed times, and phases that slow down while they share resources."""
+    """Actions at fixed times, and phases that share resources."""
 
     def __init__(self, shares: Shares) -> None:
         self.now = 0.0
@@ -216,7 +221,7 @@ class Timeline:
         self._sequence += 1
 
     def run(self, phase: ExecutionPhase, action: Action, argument: Any) -> None:
-        """Run ``phase``, then call ``action(argument)``; call it at once if the phase is empty."""
+        """Run ``phase``, then call ``action(argument)``. An empty phase takes no time."""
         if phase.solo <= 0:
             action(argument)
             return
@@ -224,7 +229,7 @@ class Timeline:
         self.shares.add(phase)
 
     def advance(self) -> bool:
-        """Advance to the next event and handle it; return False if there are no more events."""
+        """Advance to the next event and handle it. Return False if there are no more events."""
         # Advance phases by cycles, not by clock differences: late in a long run a short phase may not move the clock.
         cycles = self.shares.next_finish()
         if self._timers:
@@ -256,7 +261,6 @@ class Meter:
         self.totals: dict[str, float] = {}
 
     def set(self, state: str, now: float) -> None:
-        """Enter ``state``."""
         if state != self.state:
             self.totals[self.state] = self.totals.get(self.state, 0.0) + now - self.since
             self.state, self.since = state, now

@@ -1,4 +1,4 @@
-"""Execution of a program: bind inputs, drive fetch and engines, collect outputs and counters."""
+"""Execution of a program: binds inputs, drives fetch and engines, collects outputs and counters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from odc_mlir.simulator.trace import Trace
 
 
 def bind(program: Program, memories: Memories, inputs: Sequence[NDArray[Any]]) -> None:
-    """Copy ``inputs`` into their regions; raise InputError if number, dtypes or shapes differ from the program's."""
+    """Copy ``inputs`` into their regions. Raises InputError if number, dtypes or shapes differ from the program's."""
     records = program.inputs
     if len(inputs) != len(records):
         raise InputError(f"the program's inputs: {len(inputs)} given, expected {len(records)}")
@@ -44,7 +44,7 @@ def bind(program: Program, memories: Memories, inputs: Sequence[NDArray[Any]]) -
 
 
 def outputs(program: Program, memories: Memories) -> tuple[NDArray[Any], ...]:
-    """Return copies of the outputs; raise SimulationError for an output that is not completely written."""
+    """Return copies of the outputs. Raises SimulationError for an output that is not completely written."""
     arrays = []
     for record in program.outputs:
         data, written = _bytes_of(memories, record)
@@ -57,7 +57,6 @@ def outputs(program: Program, memories: Memories) -> tuple[NDArray[Any], ...]:
 
 
 def _bytes_of(memories: Memories, record: TensorRecord) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the bytes of an input or output, and the mask of written bytes."""
     space = memories.regions[record.region]
     if space.data is None or space.written is None:
         raise ValueError("a timing-only run has no contents")
@@ -69,12 +68,12 @@ MemoryModel = Literal["parity", "strict"]
 Mode = Literal["fast", "stepped"]
 MODES: tuple[Mode, ...] = ("fast", "stepped")
 MEMORY_MODELS: tuple[MemoryModel, ...] = ("parity", "strict")
-INSTRUCTION_LIMIT = 2_000_000  # limit on issued instructions: far above any model's number, low enough to end a test
+INSTRUCTION_LIMIT = 2_000_000  # limit on issued instructions, far above the number of any model
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Result of a run: ``outputs`` in program order (empty in timing-only runs); ``trace``: None unless requested."""
+    """Result of a run. ``outputs`` is empty in timing-only runs. ``trace`` is None unless requested."""
 
     outputs: tuple[NDArray[Any], ...]
     counters: Counters
@@ -92,12 +91,14 @@ def simulate(
     cycle_limit: int | None = None,
     instruction_limit: int = INSTRUCTION_LIMIT,
 ) -> Result:
-    """Run ``program`` once on ``inputs`` (shapes and dtypes of ``program.inputs``).
+    """Run ``program`` once on ``inputs``, with shapes and dtypes of ``program.inputs``.
 
-    ``mode``: "fast", or "stepped", which advances by at most one cycle at a time and charges the formulas of
-    docs/npu.md; it is a hundred times slower, serves to check "fast", and has no trace. ``execute`` False: a timing run
-    without values: cycles are the same, but reads before writes and races are not detected. Raises InputError for
-    inputs that do not fit, SimulationError if the program is invalid or exceeds a limit.
+    ``mode``: "fast" or "stepped". The stepped mode advances by at most one cycle at a time and charges the formulas of
+        docs/npu.md. It serves to check the fast mode, is a hundred times slower, and has no trace.
+    ``execute``: False for a timing run without values. Cycles are the same, but reads before writes and races are not
+        detected.
+
+    Raises InputError for inputs that do not fit, SimulationError if the program is invalid or exceeds a limit.
     """
     if memory_model not in MEMORY_MODELS:
         raise OptionError(f"memory model {memory_model!r} is not one of {', '.join(MEMORY_MODELS)}")
@@ -119,8 +120,8 @@ def simulate(
 def simulate_memory(program: Program, regions: Mapping[int, memoryview]) -> Counters:
     """Run ``program`` once on memory of the caller, as a device does.
 
-    ``regions``: bytes of arena, inputs and outputs, keyed by region number. They are changed in place, and all count as
-    initialised. Raises SimulationError if the program is invalid.
+    ``regions`` maps region numbers to the bytes of arena, inputs and outputs. The bytes are changed in place, and all
+    of them count as initialised. Raises SimulationError if the program is invalid.
     """
     run = _Simulation(program, False, False, True, False)
     whole = [TensorRecord("", "uint8", (len(memory),), None, 0, region, 0) for region, memory in regions.items()]
@@ -137,8 +138,8 @@ def simulate_memory(program: Program, regions: Mapping[int, memoryview]) -> Coun
 class _Account:
     """Totals of completed instructions, for counters and the trace.
 
-    It does not refer to the engines that fill it: a reference cycle would keep the memories of a run alive until the
-    next garbage collection.
+    The class does not refer to the engines that fill it: a reference cycle would keep the memories of a run alive until
+    the next garbage collection.
     """
 
     def __init__(self, program: Program, timeline: Timeline, trace: Trace | None) -> None:
@@ -150,7 +151,6 @@ class _Account:
         self._trace = trace
 
     def add(self, job: StartedInstruction) -> None:
-        """Count ``job`` when it is complete."""
         unit, now = job.unit, self._timeline.now
         self.macs += job.work.macs
         self.array_macs += job.work.array_macs
@@ -166,7 +166,7 @@ class _Account:
 
 
 class _Simulation:
-    """The state of one run."""
+    """State of one run."""
 
     def __init__(self, program: Program, strict: bool, trace: bool, execute: bool, stepped: bool) -> None:
         target, contents = program.target, program.container
@@ -198,7 +198,6 @@ class _Simulation:
         self._owners = program.owners
 
     def to_the_end(self, cycle_limit: int | None) -> None:
-        """Advance time until halt."""
         limit = float("inf") if cycle_limit is None else float(cycle_limit)
         while True:
             self._settle()
@@ -229,7 +228,7 @@ class _Simulation:
         self.fetch.note_state()
 
     def _start(self, unit: QueueState) -> None:
-        """Take the first instruction of a queue, execute it, and start its timers."""
+        """Execute the first instruction of a queue and start its timers."""
         entry = unit.pending.popleft()
         clock = unit.next_clock(entry, self.semaphores)
         self.access.begin(unit.queue, clock[unit.queue], clock, entry.index)

@@ -1,7 +1,7 @@
-"""Stepped simulation: a slow reference for the fast simulation. It advances cycle by cycle.
+"""Stepped simulation: a slow reference for the fast simulation, advancing cycle by cycle.
 
-It evaluates the instruction table's cost formulas, finds shares of resources by iteration, and keeps only the
-remaining amounts of phases between steps. Fetch, queues and values are shared with the fast simulation.
+It evaluates the cost formulas of the instruction table and computes shares of resources by iteration. Between steps, it
+keeps only the remaining amounts of phases. Fetch, queues and values are common to both simulations.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RESOURCES = dict(zip(WIDTHS, _RESOURCES, strict=True))
 
 @dataclass
 class Charge:
-    """Cost of one instruction: its phases in order, with cycles and amounts of resources."""
+    """Cost of one instruction: phases in order, with cycles and amounts of resources."""
 
     latency: float = 0.0
     start: float = 0.0
@@ -37,7 +37,6 @@ class Charge:
     drain: float = 0.0
 
     def use(self, resource: Resource, amount: float) -> None:
-        """Add ``amount`` to the use of ``resource``."""
         self.amounts[resource] = self.amounts.get(resource, 0.0) + amount
 
 
@@ -81,12 +80,11 @@ def _move(c: Charge, address: int, area: Area, port: tuple[MemoryPort, Resource]
 
 
 def _bursts(first: int, size: int, burst: int) -> int:
-    """Return the number of bursts that ``size`` bytes starting at ``first`` touch."""
     return (first + size - 1) // burst - first // burst + 1
 
 
 def _contiguous(runs: Runs) -> Iterator[tuple[int, int]]:
-    """Yield (offset of the first unit, number of units) of each contiguous run."""
+    """Yield offset and size of each contiguous run."""
     size, count, stride, groups, group_stride = runs
     if count == 1 or stride == size:  # a group is one run
         size, count = size * count, 1
@@ -102,7 +100,7 @@ _SETTLED = 1e-12
 
 
 def speeds(rates: Sequence[Mapping[Resource, float]], widths: Sequence[float]) -> list[float]:
-    """Compute the speed of each phase, at most 1. ``rates``: its use of each resource per cycle at full speed."""
+    """Return the speed of each phase, at most 1. ``rates`` is its use of each resource per cycle at full speed."""
     total = [sum(phase.get(resource, 0.0) for phase in rates) for resource in Resource]
     levels = {r: float("inf") for r in Resource if total[r] > widths[r] * (1 + _SETTLED)}
     for _ in range(_ROUNDS if levels else 0):
@@ -136,7 +134,7 @@ def _level(wanted: Sequence[float], width: float) -> float:
 
 @dataclass(slots=True)
 class _Pending:
-    """An action after ``left`` cycles at full speed; ``rates``: use of resources per such cycle, empty for a delay."""
+    """An action after ``left`` cycles at full speed. ``rates`` is the use of resources per cycle, {} for a delay."""
 
     left: float
     rates: Mapping[Resource, float]
@@ -145,7 +143,7 @@ class _Pending:
 
 
 class SteppedTimeline(Timeline):
-    """A timeline that advances by at most one cycle at a time."""
+    """Timeline that advances by at most one cycle at a time."""
 
     def __init__(self, shares: Shares) -> None:
         super().__init__(shares)
@@ -164,7 +162,7 @@ class SteppedTimeline(Timeline):
             item.action(item.argument)
 
     def advance(self) -> bool:
-        """Advance to the end of this cycle, or of a delay or phase that ends earlier; return False if none is left."""
+        """Advance to the end of this cycle or an earlier end of a delay or phase. Return False if none is left."""
         if not self._pending:
             return False
         found = list(zip(self._pending, speeds([item.rates for item in self._pending], self.shares.width), strict=True))

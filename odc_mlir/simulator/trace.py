@@ -1,9 +1,9 @@
-"""Trace of a run: instructions on their queues, use of every resource, and the event format of trace viewers.
+"""Trace of a run: instructions on their queues, use of every resource, and the format of trace viewers.
 
-The event format has one process. Its first thread shows the layers, each from the end of the previous layer to its own
-end; the other threads show the instructions of the engines. Slices of a thread never overlap. An arrow leads from the
-instruction that posted a token to the instruction that started as soon as the token was visible. Counters are averages;
-their number is limited to keep other events visible.
+The format has one process. Its first thread shows the layers, each from the end of the previous layer to its own end.
+The other threads show the instructions of the engines. Slices of a thread never overlap. An arrow leads from the
+instruction that posted a token to the instruction that started as soon as the token was visible. Counters are averages.
+Their number is limited, so that other events remain visible.
 """
 
 from __future__ import annotations
@@ -29,9 +29,12 @@ TraceSpan = tuple[float, float, tuple[float, ...]]
 class TraceEvent:
     """One executed instruction. Times are in cycles of the run.
 
-    ``issued``, ``started``: times at which the instruction entered and left its queue; ``alone``: time from which no
-    earlier instruction of the queue ran; ``start``: start-up cycles before the phase; ``began``, ``done``: begin and
-    end of the phase; ``bound``, ``lost``: as in ExecutionPhase; ``touched``: areas of regions read and written.
+    ``issued``, ``started``: times at which the instruction entered and left its queue.
+    ``alone``: time at which the previous instruction of the queue ended, or ``started`` if that is later.
+    ``start``: start-up cycles before the phase.
+    ``began``, ``done``: begin and end of the phase.
+    ``bound``, ``lost``: see ExecutionPhase.
+    ``touched``: areas of regions read and written.
     """
 
     queue: Queue
@@ -61,8 +64,11 @@ class Issue:
 
 @dataclass
 class Trace:
-    """Trace of a run: ``events`` in order of their end, ``issues`` in program order, and ``segments`` of time with the
-    use of each resource in units per cycle.
+    """Trace of a run.
+
+    ``events``: executed instructions in order of their end.
+    ``issues``: issued instructions in program order.
+    ``segments``: intervals of time, with the use of each resource in units per cycle.
     """
 
     program: Program
@@ -71,7 +77,6 @@ class Trace:
     segments: list[TraceSpan] = field(default_factory=list)
 
     def add(self, job: StartedInstruction, alone: float, ended: float) -> None:
-        """Record a finished instruction."""
         phase, entry = job.phase, job.entry
         bound = None if phase.bound is None else Resource(phase.bound)
         times = (entry.issued, job.work.start, job.phase_began, job.phase_ended)
@@ -83,7 +88,7 @@ class Trace:
         )
 
     def to_chrome(self) -> dict[str, Any]:
-        """Return the trace for chrome://tracing and Perfetto, in microseconds; instructions also have cycles."""
+        """Return the trace for chrome://tracing and Perfetto, in microseconds. Instructions also have cycles."""
         target, instructions = self.program.target, self.program.instructions
         found = list(_names(f"{target.name}, memory {self.program.memory}"))
         found += _layers(self)
@@ -104,7 +109,7 @@ class Trace:
 
 
 class TokenEdge(NamedTuple):
-    """A token of ``semaphore``, posted by one executed instruction and taken by another."""
+    """A token of ``semaphore`` from the instruction that posted it to the instruction that consumed it."""
 
     semaphore: int
     poster: TraceEvent | Issue
@@ -112,7 +117,7 @@ class TokenEdge(NamedTuple):
 
 
 def edges(trace: Trace) -> list[TokenEdge]:
-    """Return every token that was taken. A semaphore connects two queues, so its tokens are taken in order."""
+    """Return all consumed tokens. A semaphore connects two queues, so its tokens are consumed in order."""
     posted: dict[int, list[TraceEvent | Issue]] = defaultdict(list)
     taken: dict[int, list[TraceEvent | Issue]] = defaultdict(list)
     for executed in _executed(trace):
@@ -125,7 +130,6 @@ def edges(trace: Trace) -> list[TokenEdge]:
 
 
 def _executed(trace: Trace) -> Iterator[TraceEvent | Issue]:
-    """Yield all instructions, those of each queue in order."""
     yield from trace.events
     for issue in trace.issues:
         if trace.program.instructions[issue.index].queue == Queue.FETCH:
@@ -133,10 +137,10 @@ def _executed(trace: Trace) -> Iterator[TraceEvent | Issue]:
 
 
 def windows(last_cycles: Sequence[float], cycles: int) -> list[tuple[int, int]]:
-    """Return the window of each operator, in rounded cycles: from the end of the previous one to its own end.
+    """Return the window of each operator: from the end of the previous operator to its own end, in rounded cycles.
 
-    Operators overlap, so each is charged the time since the end of the previous operator. The last operator is also
-    charged the rest of the run, so that charges add up to the run.
+    Operators overlap, so each is charged the time since the end of the previous one. The last operator is also charged
+    the rest of the run, so that all charges add up to the run.
     """
     found: list[tuple[int, int]] = []
     end = 0
@@ -147,7 +151,7 @@ def windows(last_cycles: Sequence[float], cycles: int) -> list[tuple[int, int]]:
     return found
 
 
-_LAYERS = len(Queue)  # number of the thread that shows layers
+_LAYERS = len(Queue)  # index of the thread for layers
 _ENGINES = {
     Queue.FETCH: "fetch engine",
     Queue.XFER: "xfer: off-chip DMA",
@@ -175,7 +179,6 @@ def _names(process: str) -> Iterator[dict[str, Any]]:
 
 
 def _layers(trace: Trace) -> Iterator[dict[str, Any]]:
-    """Yield a slice, the window, for each operator that is charged cycles."""
     times: dict[int, tuple[float, float]] = {}
     for event in trace.events:
         owner = trace.program.owners[event.index]
@@ -212,7 +215,6 @@ def _instruction(trace: Trace, event: TraceEvent) -> dict[str, Any]:
 
 
 def _waited(trace: Trace, edge: TokenEdge) -> bool:
-    """Return whether the instruction that took a token started when the token became visible."""
     taken = edge.taker.handed if isinstance(edge.taker, Issue) else edge.taker.started
     return abs(end_of(edge.poster) + trace.program.target.fetch.semaphore_cycles - taken) < _SAME
 
@@ -223,7 +225,7 @@ def end_of(executed: TraceEvent | Issue) -> float:
 
 
 def _arrow(number: int, edge: TokenEdge) -> Iterator[dict[str, Any]]:
-    """Yield an arrow from near the end of the posting instruction's slice into the slice of the waiting instruction."""
+    """Yield an arrow from near the end of the posting instruction's slice into the waiting instruction's slice."""
     for phase, executed in (("s", edge.poster), ("f", edge.taker)):
         fetch = isinstance(executed, Issue)
         begin = executed.begins if isinstance(executed, Issue) else executed.alone

@@ -1,4 +1,4 @@
-"""Semantics and costs of instructions: one function each, looked up by mnemonic in :func:`executors`."""
+"""Semantics and costs of instructions, in one function per instruction."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from odc_mlir.simulator.engines.machine import Executor
 
 @cache
 def executors() -> Mapping[str, Executor]:
-    """Return the functions of this package's modules that execute instructions, by mnemonic.
+    """Return the functions of this package that execute instructions, by mnemonic.
 
     Instructions of the fetch engine and ``sync`` have no such function.
     """

@@ -32,8 +32,10 @@ from odc_mlir.simulator.engines.machine import (
 
 @dataclass(frozen=True, slots=True)
 class _Geometry:
-    """Sizes of one instruction. ``item``, ``weight_item``: bytes of an input element and of a weight; ``rows``,
-    ``columns``: extent of the input.
+    """Sizes of one instruction.
+
+    ``item``, ``weight_item``: size of an input element and of a weight, in bytes.
+    ``rows``, ``columns``: height and width of the input.
     """
 
     out_height: int
@@ -56,7 +58,7 @@ class _Geometry:
 
 
 def conv(m: Machine, v: Values) -> InstructionCost:
-    """Compute sums of products of one tile; keep them in accumulators, or scale and write them to the tile buffer."""
+    """Compute sums of products of one tile. Keep them in accumulators, or requantise them into the tile buffer."""
     in_type = check_type(v, "in_type", "u8", "i8", "i16")
     weight_item = check_type(v, "weight_type", "u8", "i8", "i16").itemsize
     require(weight_item <= in_type.itemsize, "weights of 16 bits go with inputs of 16 bits")
@@ -128,7 +130,6 @@ def _geometry(v: Values, item: int, weight_item: int) -> _Geometry:
 
 
 def _cost(m: Machine, v: Values, g: _Geometry, *, accumulators: bool) -> InstructionCost:
-    """Return the cycles of the array and the bytes read from the tile buffer (docs/npu.md, "conv")."""
     array = m.target.array
     passes = g.item * g.weight_item  # each pass multiplies 8 bits of inputs by 8 bits of weights
     if v["depthwise"]:
@@ -153,7 +154,6 @@ def _cost(m: Machine, v: Values, g: _Geometry, *, accumulators: bool) -> Instruc
 
 
 def _fetched(m: Machine, v: Values, g: _Geometry) -> int:
-    """Return the bytes that the array reads from the tile buffer, counted in whole accesses."""
     (kh, kw), dilation_x, array = g.window.kernel, g.window.dilation[1], m.target.array
     if v["depthwise"]:
         pixels, channels = array.depthwise_shape
@@ -173,7 +173,7 @@ def _fetched(m: Machine, v: Values, g: _Geometry) -> int:
 
 
 def _input(m: Machine, v: Values, g: _Geometry, dtype: np.dtype[Any]) -> NDArray[Any] | None:
-    """Return the tile's input as ``[1, rows, columns, in_channels]``; check the pixels that the kernel's taps touch."""
+    """Return the tile's input as ``[1, rows, columns, in_channels]``. Check all pixels under the kernel's taps."""
     tile, access = m.memories.tile, m.access
     pixel, stride_x, stride_y = g.in_channels * g.item, v["in_stride_x"], v["in_stride_y"]
     ring_base, ring_bytes = v["ring_base"], v["ring_bytes"]
@@ -206,7 +206,7 @@ def _input(m: Machine, v: Values, g: _Geometry, dtype: np.dtype[Any]) -> NDArray
 
 
 def touched(results: int, kernel: int, stride: int, dilation: int) -> int:
-    """Return the number of different rows (or columns) read by ``results`` windows of ``kernel`` taps."""
+    """Return the number of distinct rows (or columns) that ``results`` windows of ``kernel`` taps read."""
     step = math.gcd(stride, dilation)
     # Tap k + stride / step of result y - dilation / step reads the same row as tap k of result y.
     again = max(0, results - dilation // step) * max(0, kernel - stride // step)
@@ -214,10 +214,10 @@ def touched(results: int, kernel: int, stride: int, dilation: int) -> int:
 
 
 def depthwise_rows_read(results: int, kernel: int, stride: int, dilation: int, held: int) -> int:
-    """Return the input rows that a depthwise instruction reads for each of its column blocks.
+    """Return the number of input rows that a depthwise instruction reads per column block.
 
-    The array holds the sums of ``held`` result rows. If ``held`` covers all results that an input row contributes to,
-    every input row is read once; otherwise the results are computed ``held`` rows at a time.
+    The array holds the sums of ``held`` result rows. If an input row contributes to at most ``held`` result rows, it is
+    read once. Otherwise, the results are computed ``held`` rows at a time.
     """
     if -(-kernel // stride) <= held and 1 in (stride, dilation):
         return touched(results, kernel, stride, dilation)
@@ -227,7 +227,6 @@ def depthwise_rows_read(results: int, kernel: int, stride: int, dilation: int, h
 
 
 def _touched(results: int, stride: int, kernel: int, dilation: int) -> Iterator[tuple[int, int, int]]:
-    """Return the rows (or columns) that ``results`` windows touch, as (first, count, step) progressions."""
     if (dilation == 1 and kernel >= stride) or (stride == 1 and results >= dilation):
         yield 0, (results - 1) * stride + (kernel - 1) * dilation + 1, 1
     elif results == 1:
@@ -238,7 +237,6 @@ def _touched(results: int, stride: int, kernel: int, dilation: int) -> Iterator[
 
 
 def _wrapped(area: Box, end: int, length: int) -> Iterator[Box]:
-    """Yield the parts of ``area`` in a ring before ``end``: addresses from ``end`` on wrap back by ``length``."""
     if area.end <= end:
         yield area
     elif area.start >= end:
@@ -247,7 +245,7 @@ def _wrapped(area: Box, end: int, length: int) -> Iterator[Box]:
         yield Box(area.start, end - area.start)
         yield Box(end - length, area.end - end)
     else:
-        # Split into simpler areas: the last group (or run), and all before it.
+        # Split into simpler areas: the last group (or run), and all earlier ones.
         groups = area.count2 > 1
         count, stride = (area.count2, area.stride2) if groups else (area.count1, area.stride1)
         first = min(count - 1, (end - area.start) // stride)
@@ -261,7 +259,7 @@ def _wrapped(area: Box, end: int, length: int) -> Iterator[Box]:
 def _sums(
     m: Machine, v: Values, g: _Geometry, in_type: np.dtype[Any], x: NDArray[Any], w: NDArray[Any]
 ) -> NDArray[Any]:
-    """Return exact sums ``[1, out_height, out_width, channels]`` as int32 for 8-bit inputs, otherwise int64."""
+    """Return exact sums ``[1, out_height, out_width, channels]``, int32 for 8-bit inputs, otherwise int64."""
     sums = "int32" if g.item == 1 else "int64"
     limits = np.iinfo(in_type)
     largest = max(int(limits.max) - v["in_zero"], v["in_zero"] - int(limits.min))
@@ -294,7 +292,7 @@ def _sums(
 
 
 def weight_matrix(w: NDArray[Any], channels: int, group: int) -> NDArray[Any]:
-    """Reorder weights ``[channel group][K][channel in group]`` of the weight buffer to a matrix ``[K, channels]``."""
+    """Reorder weights ``[channel group][K][channel in group]`` to a matrix ``[K, channels]``."""
     reduction = w.size // channels
     whole = channels - channels % group
     parts = []
@@ -308,7 +306,6 @@ def weight_matrix(w: NDArray[Any], channels: int, group: int) -> NDArray[Any]:
 def _scaled(
     m: Machine, v: Values, g: _Geometry, params: NDArray[Any], clamp: tuple[int, int], dtype: np.dtype[Any]
 ) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    """Return the function that requantises sums ``[pixels, channels]`` to codes."""
     zero = v["out_zero"]
     if v["wide"]:
         most = int(params[:, 2].max())

@@ -1,4 +1,4 @@
-"""State that the engines share: memories, target, prepared operands, and the cost of an instruction."""
+"""State that all engines use: memories, target, prepared operands, and the cost of an instruction."""
 
 from __future__ import annotations
 
@@ -26,11 +26,14 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class InstructionCost:
-    """Cost of executing an instruction, without traffic and latency of its accesses. All times are in cycles.
+    """Cost of an instruction in cycles, without traffic and latency of its memory accesses.
 
-    ``start``: time before the main phase; ``shortest``: least duration of the main phase; ``drain``: time after it.
-    ``lanes``: results through the requantisation lanes; ``symbols``: weights through the decoder. ``macs``: useful
-    multiply-accumulates; ``array_macs``: occupied multiplier slots.
+    ``start``, ``drain``: time before and after the main phase.
+    ``shortest``: minimum duration of the main phase.
+    ``lanes``: number of results through the requantisation lanes.
+    ``symbols``: number of weights through the decoder.
+    ``macs``: useful multiply-accumulates.
+    ``array_macs``: occupied multiplier slots.
     """
 
     start: float = 0.0
@@ -55,7 +58,7 @@ class Machine:
     weights: dict[tuple[str, bytes, int], NDArray[np.uint8]] = field(default_factory=dict)
 
     def prepare(self, space: SimulatedMemory, key: tuple[object, ...], make: Callable[[], T]) -> T:
-        """Return ``make()``, operands in a form for numpy. The result is cached until ``space`` is written."""
+        """Return ``make()``, operands in a form for numpy, cached until the next write to ``space``."""
         kept = self.prepared.get(key)
         if kept is not None and kept[0] == space.version:
             value: T = kept[1]
@@ -67,7 +70,7 @@ class Machine:
         return value
 
     def decoded(self, coding: str, data: bytes, count: int) -> NDArray[np.uint8]:
-        """Decode the weights in ``data`` and cache them, because they may be read again; raise SimulationError."""
+        """Return the weights in ``data``, cached for later loads. Raises SimulationError."""
         key = (coding, data, count)
         if key not in self.weights:
             if len(self.weights) >= _DECODED_STREAMS:
@@ -85,7 +88,7 @@ def ceil_div(a: int, b: int) -> int:
 
 
 def require(holds: bool, message: str) -> None:
-    """Raise SimulationError with ``message`` unless ``holds``."""
+    """Raise SimulationError unless ``holds``."""
     if not holds:
         raise SimulationError(message)
 
@@ -98,14 +101,14 @@ def check_pixels(rows: int, columns: int, pixel: int, stride_y: int, stride_x: i
 
 
 def check_type(values: Values, field: str, *allowed: str) -> np.dtype[Any]:
-    """Return the numpy dtype of a type field; raise SimulationError unless it is one of ``allowed``."""
+    """Return the numpy dtype of a type field. Raises SimulationError unless it is one of ``allowed``."""
     name = TYPES[values[field]]
     require(name in allowed, f"field {field} is {name}, allowed: {', '.join(allowed)}")
     return DTYPES[values[field]]
 
 
 def check_clamp(values: Values, dtype: np.dtype[Any]) -> tuple[int, int]:
-    """Return ``(act_min, act_max)``; raise SimulationError unless they are an interval in the range of ``dtype``."""
+    """Return ``(act_min, act_max)``. Raises SimulationError unless they are a range of codes of ``dtype``."""
     limits = np.iinfo(dtype)
     low, high = values["act_min"], values["act_max"]
     require(
@@ -116,7 +119,7 @@ def check_clamp(values: Values, dtype: np.dtype[Any]) -> tuple[int, int]:
 
 
 def check_scale(values: Values, name: str) -> tuple[int, int]:
-    """Return ``(multiplier, exponent)`` of the scale ``name``; raise SimulationError for an impossible shift."""
+    """Return ``(multiplier, exponent)`` of the scale ``name``. Raises SimulationError for an invalid shift."""
     exponent = values[f"{name}_exponent"]
     require(abs(exponent) <= LARGEST_SHIFT, f"field {name}_exponent is {exponent}, allowed: -31..31")
     return values[f"{name}_multiplier"], exponent
@@ -125,5 +128,5 @@ def check_scale(values: Values, name: str) -> tuple[int, int]:
 def typed(
     data: NDArray[Any], dtype: np.dtype[Any], offset: int, shape: tuple[int, ...], strides: tuple[int, ...]
 ) -> NDArray[Any]:
-    """Return a view of a byte memory as an array with the given byte strides; a stride of 0 repeats elements."""
+    """Return a view of a byte memory as an array with byte strides. A stride of 0 repeats elements."""
     return np.ndarray(shape, dtype, data.data, offset, strides)

@@ -26,7 +26,7 @@ _COMMON_RECORD = np.dtype([(name, kind) for name, kind, _ in SCALE])
 
 
 def copy(m: Machine, v: Values) -> InstructionCost:
-    """Copy ``bytes`` from ``source`` to ``target``, both in memory."""
+    """Copy ``bytes`` from ``source`` to ``target``, both outside of the local memories."""
     source, start = m.memories.at(v["source"])
     target, end = m.memories.at(v["target"])
     data = m.access.read(source, Box(start, v["bytes"]))
@@ -81,7 +81,7 @@ def store(m: Machine, v: Values) -> InstructionCost:
 
 
 def wload(m: Machine, v: Values) -> InstructionCost:
-    """Load coded bytes through the decoder into the weight buffer."""
+    """Load coded weights through the decoder into the weight buffer."""
     coding = CODINGS[v["coding"]]
     if coding == "raw":
         require(v["coded_bytes"] == v["bytes"], f"{v['coded_bytes']} raw bytes cannot give {v['bytes']} weights")
@@ -94,7 +94,7 @@ def wload(m: Machine, v: Values) -> InstructionCost:
 
 
 def mload(m: Machine, v: Values) -> InstructionCost:
-    """Load rows of a matrix in SRAM into the weight buffer, in that buffer's order."""
+    """Load rows of a matrix in SRAM into the weight buffer, in the order of the weight buffer."""
     source, start = _sram(m, v["source"])
     rows, columns, group = v["rows"], v["columns"], v["group"]
     require(group > 0, "divides columns into groups of 0")
@@ -144,7 +144,7 @@ def pfill(m: Machine, v: Values) -> InstructionCost:
 
 
 def table(m: Machine, v: Values) -> InstructionCost:
-    """Load ``bytes`` of a look-up table into the table buffer."""
+    """Load ``bytes`` of a lookup table into the table buffer."""
     source, start = m.memories.at(v["source"])
     data = m.access.read(source, Box(start, v["bytes"]))
     out = m.access.write(m.memories.tables, Box(v["target"], v["bytes"]))
@@ -154,7 +154,7 @@ def table(m: Machine, v: Values) -> InstructionCost:
 
 
 def gather(m: Machine, v: Values) -> InstructionCost:
-    """Copy the table rows whose row numbers are in SRAM. Raise InputError for a row that does not exist."""
+    """Copy the table rows whose indices are in SRAM. Raises InputError for an index out of range."""
     source, start = m.memories.at(v["source"])
     numbers, first = _sram(m, v["indices"])
     target, end = _sram(m, v["target"])
@@ -174,7 +174,7 @@ def gather(m: Machine, v: Values) -> InstructionCost:
 
 
 def scatter(m: Machine, v: Values) -> InstructionCost:
-    """Replace rows of each of several consecutive tables, starting at a row number in SRAM."""
+    """Replace rows of several consecutive tables, from a row index in SRAM on."""
     source, start = _sram(m, v["source"])
     numbers, first = _sram(m, v["position"])
     target, end = _sram(m, v["target"])
@@ -194,7 +194,7 @@ def scatter(m: Machine, v: Values) -> InstructionCost:
 
 
 def _sram(m: Machine, address: int) -> tuple[SimulatedMemory, int]:
-    """Return the memory behind the SRAM port, the only memory for transfers of computed codes."""
+    """Return the memory behind the SRAM port, the only memory for computed codes."""
     space, offset = m.memories.at(address)
     if space.port is not m.target.sram:
         raise SimulationError(f"codes are exchanged with SRAM only, not with off-chip {space.name}")
@@ -202,7 +202,6 @@ def _sram(m: Machine, address: int) -> tuple[SimulatedMemory, int]:
 
 
 def _check_runs(stride1: int, stride2: int, size: int, runs: int, groups: int) -> None:
-    """Raise SimulationError if written runs overlap; the message names the fields."""
     row = (runs - 1) * stride1 + size
     require(runs <= 1 or stride1 >= size, f"runs of {size} bytes are written {stride1} bytes apart")
     require(groups <= 1 or stride2 >= row, f"groups of {row} bytes are written {stride2} bytes apart")

@@ -67,14 +67,14 @@ def vop(m: machine.Machine, v: machine.Values) -> machine.InstructionCost:
 
 @dataclass(frozen=True, slots=True)
 class _LookupTable:
-    """Look-up table of a ``vop``; ``interpolated``: 16-bit codes interpolate between two entries."""
+    """Lookup table of a ``vop``. If ``interpolated``, 16-bit codes interpolate between two entries."""
 
     apply: Callable[[NDArray[Any]], NDArray[Any]]
     interpolated: bool
 
     @staticmethod
     def of(m: machine.Machine, v: machine.Values, kind: str, out_type: np.dtype[Any]) -> _LookupTable | None:
-        """Read the table from the table buffer; return None for an instruction without a table."""
+        """Return the table in the table buffer, or None for an instruction without a table."""
         if kind in SIGMOIDS:
             machine.check_type(v, "a_type", "i16")
             machine.check_type(v, "out_type", "i16")
@@ -102,7 +102,7 @@ class _LookupTable:
 
 
 def _area(v: machine.Values, field: str, prefix: str, item: int, step: int) -> Box:
-    """Return the bytes of an operand of ``vop``; elements that a stride of 0 repeats count once."""
+    """Return the bytes of an operand of ``vop``. Elements repeated by a stride of 0 count once."""
     size = v["size0"] * item if step else item
     count1 = v["size1"] if v[f"{prefix}_stride1"] or prefix == "out" else 1
     count2 = v["size2"] if v[f"{prefix}_stride2"] or prefix == "out" else 1
@@ -112,7 +112,6 @@ def _area(v: machine.Values, field: str, prefix: str, item: int, step: int) -> B
 def _operand(
     m: machine.Machine, v: machine.Values, name: str, shape: tuple[int, ...], output: Box
 ) -> NDArray[Any] | None:
-    """Return operand ``name`` as ``[size2, size1, size0]``; strides of 0 broadcast its elements."""
     dtype = machine.check_type(v, f"{name}_type", *_ALL_TYPES)
     step = v[f"{name}_stride0"]
     # Every run reads its elements, and a broadcast run reads them repeatedly. A single element for a run is read once.
@@ -126,7 +125,6 @@ def _operand(
 
 
 def _accumulated(m: machine.Machine, v: machine.Values, shape: tuple[int, ...]) -> NDArray[Any] | None:
-    """Return operand a: sums in the accumulator buffer, scaled per channel to codes of ``a_type``."""
     dtype = machine.check_type(v, "a_type", "u8", "i8", "i16")
     count, channels = shape[0] * shape[1] * shape[2], shape[2]
     sums = m.access.read(m.memories.accumulators, Box(v["accumulators"], count))
@@ -147,7 +145,7 @@ def _accumulated(m: machine.Machine, v: machine.Values, shape: tuple[int, ...]) 
 
 
 def _arithmetic(v: machine.Values, kind: str, dtype: np.dtype[Any]) -> Callable[[Any, Any], NDArray[Any]]:
-    """Return the function of ``kind`` on operands a and b; b is None for kinds with one operand."""
+    """Return the function of ``kind`` on operands a and b. For unary kinds, b is None."""
     if kind in _UNSCALED:
         machine.require(
             kind != "copy" or v["a_type"] == v["out_type"], "copy keeps the type, a_type and out_type differ"
@@ -174,7 +172,7 @@ def _arithmetic(v: machine.Values, kind: str, dtype: np.dtype[Any]) -> Callable[
 
 
 def pool(m: machine.Machine, v: machine.Values) -> machine.InstructionCost:
-    """Compute the maximum or average over windows; taps outside the valid columns and rows are skipped."""
+    """Compute the maximum or average over windows. Taps outside of the valid columns and rows are skipped."""
     dtype = machine.check_type(v, "type", "u8", "i8", "i16")
     item, channels = dtype.itemsize, v["channels"]
     low, high = machine.check_clamp(v, dtype)
@@ -209,9 +207,9 @@ def _image(
     *,
     moved: int | None = None,
 ) -> NDArray[Any] | None:
-    """Read pixels ``[rows, columns, channels]`` that begin at ``start``; None in timing-only runs.
+    """Read pixels ``[rows, columns, channels]`` from ``start``. Return None in timing-only runs.
 
-    ``moved``: bytes that the engine reads, if more than the bytes of the pixels.
+    ``moved`` is the number of bytes that the engine reads, if larger than the pixels.
     """
     channels, strides = v["channels"], (v["in_stride_y"], v["in_stride_x"], dtype.itemsize)
     machine.check_pixels(rows, columns, channels * dtype.itemsize, strides[0], strides[1])
@@ -223,12 +221,11 @@ def _image(
 
 
 def _result(v: machine.Values, pixel: int) -> Box:
-    """Return the area of a tile of result pixels of ``pixel`` bytes each."""
     return box(v["output"], pixel, v["out_width"], v["out_stride_x"], v["out_height"], v["out_stride_y"])
 
 
 def _valid(results: int, stride: int, kernel: int, before: int, inside: int, axis: str) -> int:
-    """Return the valid rows (columns) that windows reach; raise SimulationError for a window without valid taps."""
+    """Return the number of valid rows (columns) under the windows. Raises SimulationError for an empty window."""
     machine.require(results > 0 and stride > 0 and kernel > 0, f"a size, stride or kernel along {axis} is 0")
     machine.require(
         before < kernel and (results - 1) * stride < before + inside,
@@ -238,7 +235,7 @@ def _valid(results: int, stride: int, kernel: int, before: int, inside: int, axi
 
 
 def reduce(m: machine.Machine, v: machine.Values) -> machine.InstructionCost:
-    """Compute the sum or maximum over pixels per channel, or the channel with the largest code per pixel."""
+    """Compute sum or maximum over pixels per channel, or the channel with the largest code per pixel."""
     kind, init = REDUCE_KINDS[v["kind"]], REDUCE_INITS[v["init"]]
     in_type = machine.check_type(v, "in_type", "u8", "i8", "i16")
     height, width, channels = v["height"], v["width"], v["channels"]
@@ -289,7 +286,6 @@ def _finish(
     result: NDArray[Any] | None,
     count: int,
 ) -> machine.InstructionCost:
-    """Write ``count`` contiguous results."""
     out = m.access.write(m.memories.tile, Box(v["output"], count * dtype.itemsize))
     if out is not None and result is not None:
         out[...] = np.ascontiguousarray(result.astype(dtype)).view(np.uint8)
@@ -326,19 +322,19 @@ def softmax(m: machine.Machine, v: machine.Values) -> machine.InstructionCost:
 
 
 def _softmax_passes(m: machine.Machine, count: int, *, wide: bool) -> float:
-    """Return the cycles of all passes over ``count`` elements. If ``wide``, two passes look up pairs of entries."""
+    """Return the cycles of all passes over ``count`` elements. If ``wide``, two passes read pairs of entries."""
     vector = m.target.vector
     if wide:
         return count / vector.softmax_elements_per_cycle + 2 * _ENTRY_PAIR_BYTES * count / vector.requant_lanes
     return _SOFTMAX_PASSES * count / vector.softmax_elements_per_cycle
 
 
-PIXELS = {"nearest": 1, "bilinear": 4}  # source pixels of a result
-TURNS = {"nearest": 1, "bilinear": 3}  # uses of a lane for a result: a blend of two pixels multiplies once
+PIXELS = {"nearest": 1, "bilinear": 4}  # source pixels per result
+TURNS = {"nearest": 1, "bilinear": 3}  # lane cycles per result: a blend of two pixels multiplies once
 
 
 def resize(m: machine.Machine, v: machine.Values) -> machine.InstructionCost:
-    """Resize a tile to ``out_height`` x ``out_width`` pixels; input positions advance by a step along each axis."""
+    """Resize a tile to ``out_height`` x ``out_width`` pixels. Input positions advance by a step along each axis."""
     kind = RESIZE_KINDS[v["kind"]]
     dtype = machine.check_type(v, "type", "u8", "i8", "i16")
     item, channels = dtype.itemsize, v["channels"]
@@ -401,7 +397,6 @@ def gates(m: machine.Machine, v: machine.Values) -> machine.InstructionCost:
 
 
 def _arguments(sums: NDArray[Any], added: NDArray[Any], scales: list[tuple[int, int]]) -> list[NDArray[np.int16]]:
-    """Return the argument of each gate in Q3, ``[units]``."""
     return [
         saturate16(multiply(wrap32(own), *scale).astype(np.int64) + part).astype(np.int16)
         for own, part, scale in zip(sums, added, scales, strict=True)
