@@ -1,4 +1,4 @@
 """Code generation by LLVM, through llvmlite: processors, object code, and loading of object code.
 
-llvmlite is an optional dependency. Without it, every function that needs it raises OptionError.
+llvmlite is an optional dependency. Functions that need it raise OptionError if it is missing.
 """

@@ -1,7 +1,6 @@
 """Symbols of object code, and loading of object code by the C functions of llvmlite's library.
 
-Importing all of ``llvmlite.binding`` takes several times as long as loading, and longer if Python cannot cache byte
-code. Only code generation needs that import.
+The import of ``llvmlite.binding`` takes several times as long as loading. Only code generation needs it.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from odc_mlir.codegen.machine import EXTRA, HINT
 from odc_mlir.errors import OptionError, PackageError, parsing
 
 _NAMES = {"darwin": "libllvmlite.dylib", "win32": "llvmlite.dll"}
-_OBJECT, _LIBRARY = 2, 3  # kinds of elements to link: object code, symbols of a library ("": of this process)
+_OBJECT, _LIBRARY = 2, 3  # kinds of link elements: object code, symbols of a library ("" for this process)
 
 
 class _Element(ctypes.Structure):
@@ -48,7 +47,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
 
 @cache
 def _library() -> dict[str, Any]:
-    """Return llvmlite's functions by name; raise OptionError without llvmlite, PackageError if it lacks a function."""
+    """Return llvmlite's functions by name; raise OptionError without llvmlite, or PackageError without a function."""
     spec = find_spec(EXTRA)
     if spec is None or not spec.submodule_search_locations:
         raise OptionError(f"native code needs the package {EXTRA}", hint=HINT)
@@ -67,35 +66,32 @@ def _library() -> dict[str, Any]:
 
 
 def _release(held: list[tuple[Any, int]]) -> None:
-    """Free LLVM objects in reverse order."""
     for dispose, pointer in reversed(held):
         message = ctypes.c_char_p()
         dispose(*((pointer,) if len(dispose.argtypes) == 1 else (pointer, ctypes.byref(message))))
 
 
 def _failure(functions: dict[str, Any], message: ctypes.c_char_p) -> PackageError:
-    """Return an error with LLVM's ``message``, and free the message."""
-    text = (message.value or b"LLVM does not say why").decode(errors="replace")
+    text = (message.value or b"LLVM gives no reason").decode(errors="replace")
     functions["DisposeString"](message)
     return PackageError(f"the object code cannot be loaded: {text.splitlines()[0]}")
 
 
 _SYMTAB = 2
 _LOCAL = 0
-# Symbols that the linker defines.
-_OF_THE_LINKER = frozenset({"_GLOBAL_OFFSET_TABLE_"})
+_OF_THE_LINKER = frozenset({"_GLOBAL_OFFSET_TABLE_"})  # symbols that the linker defines
 
 
 @dataclass(frozen=True)
 class Symbols:
-    """Symbols that an object file defines for others and needs from others, in alphabetical order."""
+    """Symbols that an object file defines and symbols that it needs, in alphabetical order."""
 
     defined: tuple[str, ...]
     undefined: tuple[str, ...]
 
 
 def read_symbols(code: bytes) -> Symbols | None:
-    """Return the symbols of an ELF file written by LLVM; None for another format."""
+    """Return the symbols of an ELF file written by LLVM, or None for another format."""
     if not code.startswith(b"\x7fELF"):
         return None
     wide, order = code[4] == 2, "<" if code[5] == 1 else ">"
@@ -120,7 +116,7 @@ _MATHEMATICS = (
     "ceil", "cos", "erf", "exp", "exp2", "floor", "fma", "fmax", "fmin", "fmod", "ldexp", "log", "log2", "nearbyint",
     "pow", "rint", "round", "roundeven", "sin", "sqrt", "tanh", "trunc",
 )  # fmt: skip
-# The functions to which LLVM itself inserts calls, and the function that waiting parts of a segment call.
+# Functions to which LLVM inserts calls, and the function that waiting parts of a segment call.
 _RUNTIME = frozenset(
     ["memcpy", "memmove", "memset", "bzero", "sched_yield"]
     + [f"{name}{suffix}" for name in _MATHEMATICS for suffix in ("", "f")]
@@ -130,9 +126,9 @@ _RUNTIME = frozenset(
 class LoadedObject:
     """Object code for the running machine, linked with this process.
 
-    ``addresses``: the addresses of the functions ``names``, valid while this object lives. Raises PackageError if the
-    code lacks one of them, or calls functions other than memory and mathematical functions: the linker would find any
-    function of this process, even ``system``.
+    ``addresses``: addresses of the functions ``names``, valid while this object lives. Raises PackageError if the code
+    lacks one of them, or if it calls functions other than memory and mathematical functions. The linker would resolve
+    any function of this process, even ``system``.
     """
 
     def __init__(self, code: bytes, *names: str) -> None:

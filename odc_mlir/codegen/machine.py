@@ -1,4 +1,4 @@
-"""Processors as LLVM describes them, the features of the running machine, and object code from the text of modules."""
+"""LLVM's descriptions of processors, features of the running machine, and object code from module texts."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ EXTRA = "llvmlite"
 HINT = "pip install 'odc-mlir[native]'"
 
 _CPUINFO = Path("/proc/cpuinfo")
-_FLAG_LINES = ("flags", "Features")  # of x86 and of Arm
-# LLVM's names of features that have another name in Linux.
+_FLAG_LINES = ("flags", "Features")  # on x86 and on Arm
+# LLVM's names of features, by Linux's names.
 _NAMES = {"avx512_vnni": "avx512vnni", "asimd": "neon", "asimddp": "dotprod", "avx512_bf16": "avx512bf16"}
 _ARCHITECTURES = {"AMD64": "x86_64", "arm64": "aarch64"}
 
 
 def has_code_generator() -> bool:
-    """Return whether the package that generates and loads native code is installed, without importing it."""
+    """Return whether llvmlite is installed, without importing it."""
     return find_spec(EXTRA) is not None
 
 
 def architecture() -> str:
-    """Return the first part of the triple of the running machine."""
+    """Return the architecture of the running machine, the first part of its triple."""
     return _ARCHITECTURES.get(platform.machine(), platform.machine())
 
 
 @cache
 def known_features() -> frozenset[str] | None:
-    """Return the features of the machine by LLVM's names; None if the system does not report them."""
+    """Return LLVM's names of the machine's features, or None if the system does not report them."""
     try:
         text = _CPUINFO.read_text("utf-8", "replace")
     except OSError:
@@ -52,12 +52,12 @@ def known_features() -> frozenset[str] | None:
 
 
 def why_not_known_here(wanted: str, features: tuple[str, ...]) -> str | None:
-    """Return why code for such a processor cannot run here; None if it can or the system does not report features."""
+    """Return the reason why code for such a processor cannot run here, or None if it can or nothing is known."""
     return _why_not(wanted, features, architecture(), known_features())
 
 
 def why_not_here(wanted: str, features: tuple[str, ...]) -> str | None:
-    """Return the reason why code for such a processor cannot run here, according to LLVM, or None if it can."""
+    """Return the reason why code for such a processor cannot run here, according to LLVM, or None."""
     return _why_not(wanted, features, running_architecture(), running_features())
 
 
@@ -76,7 +76,7 @@ def machine_facts() -> str:
 
 
 def import_llvm() -> Any:
-    """Return the binding of llvmlite, ready for every target; raise OptionError if it is not installed."""
+    """Return llvmlite's binding with all targets initialised; raise OptionError if it is not installed."""
     try:
         from llvmlite import binding
     except ImportError:
@@ -94,7 +94,7 @@ def _initialize() -> None:
 
 
 def running_features() -> frozenset[str]:
-    """Return the features of the running machine by LLVM's names; raise OptionError without llvmlite."""
+    """Return LLVM's names of the running machine's features; raise OptionError without llvmlite."""
     found = import_llvm().get_host_cpu_features()
     features = {name for name, present in found.items() if present}
     # LLVM does not report NEON on aarch64, where every processor has it.
@@ -102,12 +102,12 @@ def running_features() -> frozenset[str]:
 
 
 def running_architecture() -> str:
-    """Return the first part of the triple of the running machine."""
+    """Return the architecture of the running machine, according to LLVM."""
     return str(import_llvm().get_default_triple()).partition("-")[0]
 
 
 def resolve(name: str) -> CpuTarget:
-    """Return the processor ``name``; ``cpu`` is the best description of the running machine. Raises OdcError."""
+    """Return the processor ``name``; ``cpu`` means the best description of the running machine. Raises OdcError."""
     if name != cpu.HERE:
         return cpu.load(name)
     return cpu.best_for(running_architecture(), running_features())
@@ -127,7 +127,7 @@ def for_triple(triple: str, name: str) -> CpuTarget:
     parts, given = import_llvm().get_triple_parts(triple), triple.split("-")
     if parts.Env != "unknown" and len(given) < 4:
         triple = "-".join((given[0], parts.Vendor, parts.OS, given[-1]))
-    # Scheduling keeps more values alive, and a Cortex-M without MVE has too few registers: it would spill them.
+    # Scheduling keeps more values alive. A Cortex-M without MVE has too few registers and would spill them.
     tuning = ("-use-misched",) if re.match(r"thumbv\d+e?m\b", triple) else ()
     base = "cortex-m55" if triple.startswith("thumbv8.1m") else "generic"
     target = replace(cpu.load(base), triple=triple, cpu=name, tuning=tuning)
@@ -152,7 +152,7 @@ machine.emit_object(module)
 def _check_cpu(triple: str, name: str) -> None:
     """Raise OptionError for a processor that LLVM does not know for ``triple``.
 
-    LLVM has no such query: it prints a message and ignores the name, or ends the process. So a child process tries it.
+    LLVM has no such query. It prints a message and ignores the name, or ends the process, so a child process tries it.
     """
     if not name:
         return
@@ -165,7 +165,7 @@ def _check_cpu(triple: str, name: str) -> None:
 
 
 def target_machine(target: CpuTarget) -> Any:
-    """Return the code generator of LLVM for a processor."""
+    """Return LLVM's code generator for a processor."""
     llvm = import_llvm()
     features = ",".join([*(f"+{name}" for name in target.features), *target.tuning])
     return llvm.Target.from_triple(target.triple).create_target_machine(
@@ -174,7 +174,7 @@ def target_machine(target: CpuTarget) -> Any:
 
 
 BROKEN = 1 << 62
-"""The barrier's count of arrivals after a part has failed: it ends all waiting."""
+"""Count of arrivals at the barrier after a part has failed, which ends all waiting."""
 
 _SPINS = 512  # pauses before the thread yields the processor: a few microseconds
 _PAUSES = {"x86_64": "call void @llvm.x86.sse2.pause()", "aarch64": "call void @llvm.aarch64.hint(i32 1)"}
@@ -213,7 +213,7 @@ leave:
 
 
 def with_barrier(text: str, name: str, architecture: str) -> str:
-    """Return the text of an LLVM module with a body for the barrier that the module declares as ``name``.
+    """Return the text of an LLVM module with a body for the barrier ``name`` that the module declares.
 
     An arriving part increments the count of arrivals, and waits until the count is a multiple of the number of parts.
     """
@@ -244,7 +244,7 @@ def emit_linkable(text: str, target: CpuTarget, entry: str) -> bytes:
 
 
 def _optimised(text: str, target: CpuTarget, entry: str | None = None) -> tuple[Any, Any]:
-    """Return the module after the passes of LLVM, and the code generator; only ``entry``, if given, stays global.
+    """Return the module after LLVM's passes, and the code generator; only ``entry``, if given, stays global.
 
     Vectorisation and unrolling are off, because kernels are already vectorised and unrolled.
     """

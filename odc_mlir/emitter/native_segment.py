@@ -24,7 +24,10 @@ from odc_mlir.targets.cpu import CpuTarget
 
 
 def emit_native_segment(segment: SegmentOp, target: CpuTarget) -> bytes:
-    """Return the ``.cpu`` file of a segment at stage ``native-llvm``; raise CompileError and OptionError."""
+    """Return the ``.cpu`` file of a segment at stage ``native-llvm``.
+
+    Raises CompileError for a segment at an earlier stage, and OptionError without llvmlite.
+    """
     module = module_of(segment)
     constants, arena = module.attributes.get(CONSTANTS), module.attributes.get(ARENA_BYTES)
     if not isinstance(constants, BlobAttr) or not isinstance(arena, IntegerAttr):
@@ -49,7 +52,7 @@ def emit_native_segment(segment: SegmentOp, target: CpuTarget) -> bytes:
 
 
 def module_of(segment: SegmentOp) -> ModuleOp:
-    """Return the module with the functions of a segment; raise CompileError if the segment has no module yet."""
+    """Return the module with the functions of a segment; raise CompileError if there is none."""
     root = segment.parent_op()
     while root is not None and not isinstance(root, ModuleOp):
         root = root.parent_op()
@@ -88,7 +91,7 @@ def llvm_text(module: ModuleOp) -> str:
 
 
 def _define_choice(function: Any) -> None:
-    """Define ``function(a, b, x, y)``: ``x`` where ``a`` and ``b`` compare as its name says, else ``y``.
+    """Define ``function(a, b, x, y)``: select ``x`` if the comparison in its name is true, else ``y``.
 
     xDSL's comparisons and selections do not accept vectors, but LLVM's do.
     """
@@ -131,24 +134,23 @@ def native_object(segment: SegmentOp, target: CpuTarget, name: str) -> tuple[byt
 
 
 def _undivide(module: ModuleOp) -> None:
-    """Erase the functions for several threads, because firmware has a single thread."""
+    """Erase the functions for several threads; firmware has one thread."""
     if isinstance(part := module.attributes.get(PART), StringAttr):
         for op in [op for op in module.ops if isinstance(op, llvm.FuncOp) and op.sym_name.data in (part.data, BARRIER)]:
             Rewriter.erase_op(op)
 
 
 def needs(code: bytes) -> str:
-    """Return a sentence that names the functions that object code needs at link time."""
+    """Return a sentence with the functions that object code needs at link time."""
     symbols = read_symbols(code)
     if symbols is None:
-        return "The linker says which functions it needs: it is no ELF file."
+        return "Only the linker can report the functions that it needs, because it is not an ELF file."
     if not symbols.undefined:
         return "It needs no other function."
     return f"It needs from the compiler's runtime and the C library: {', '.join(symbols.undefined)}."
 
 
 def _entry(inner: str, name: str, tensors: int, constants: memoryview) -> str:
-    """Return LLVM IR of the constants and of the function that passes them to ``inner``."""
     data = "".join(f"\\{byte:02X}" for byte in constants)
     parameters = [f"ptr %t{i}" for i in range(tensors)] + ["ptr %arena"]
     return (
@@ -160,12 +162,12 @@ def _entry(inner: str, name: str, tensors: int, constants: memoryview) -> str:
 
 
 def fill(template: str, **texts: object) -> str:
-    """Return the text of a C template with every ``$name`` replaced by the text called ``name``."""
+    """Return the text of a C template with every ``$name`` replaced by its value in ``texts``."""
     return Template(Path(__file__).with_name("c_templates").joinpath(template).read_text()).substitute(texts)
 
 
 def tensor_definitions(name: str, info: TensorInfo, slack: int = SLACK_BYTES) -> str:
-    """Return the definitions of one input or output in a header, between empty lines."""
+    """Return the header definitions of one input or output, between empty lines."""
     prefix = name.upper()
     shape, elements = info.static_shape, math.prod(info.static_shape)
     comment = re.sub(r"[^\x20-\x7e]|\*/|/\*", "?", info.name)

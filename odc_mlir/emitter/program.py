@@ -43,7 +43,7 @@ def emit_program(
 
 
 def operator_kinds(segment: SegmentOp) -> dict[str, str]:
-    """Return the opcodes of a segment's operators, by the operators' names in its program."""
+    """Return the opcodes of a segment's operators, by operator name."""
     found = [op for op in segment.circle_block.ops if isinstance(op, CircleOp)]
     names = npu_program.distinct_names(segment.circle_block)
     return {name: op.SPEC.name for op, own in zip(found, names, strict=True) for name in own[:1]}
@@ -52,9 +52,9 @@ def operator_kinds(segment: SegmentOp) -> dict[str, str]:
 def container_of(
     program: npu_program.ProgramOp, target: Target, memory: MemoryMode, kinds: Mapping[str, str] = MappingProxyType({})
 ) -> Container:
-    """Return the contents of the file of ``program``; ``kinds``: see :func:`operator_kinds`.
+    """Return the contents of the file of ``program``.
 
-    Raises CompileError for a program that is not at the end of the stage npu-alloc.
+    ``kinds``: see :func:`operator_kinds`. Raises CompileError for a program that is not at the end of stage npu-alloc.
     """
     emitted = _emitted(program)
     regions = _regions(program)
@@ -79,7 +79,7 @@ def container_of(
 
 
 def _metadata(program: npu_program.ProgramOp, target: Target, memory: MemoryMode) -> dict[str, Any]:
-    """Return the metadata section, with the description of a target that is not shipped."""
+    """Return the metadata section; for a target that is not shipped, it includes the description."""
     known: dict[str, Any] = {
         "target": target.name,
         "target_version": target.version,
@@ -106,19 +106,18 @@ def plain_data(attribute: Attribute) -> Any:
 
 
 class Emitted(NamedTuple):
-    """An instruction of a program and its operation; None for loops."""
+    """Instruction of a program and its operation, which is None for a loop."""
 
     instr: Instr
     op: InstructionOp | None
 
 
 def instructions(program: npu_program.ProgramOp) -> list[Instr]:
-    """Return the instructions of ``program``, halt included; raise CompileError if it has none yet."""
+    """Return the instructions of ``program``, including halt; raise CompileError if there are none."""
     return [emitted.instr for emitted in _emitted(program)]
 
 
 def _emitted(program: npu_program.ProgramOp) -> list[Emitted]:
-    """Return one instruction per operation, and two per loop; errors as :func:`instructions`."""
     if program.block.last_op is None or not is_instruction(program.block.last_op):
         raise CompileError(
             f"program {program.sym_name.data} holds no instructions", hint="run the stage npu-alloc first"
@@ -152,7 +151,6 @@ def _instruction(op: InstructionOp, homes: Homes) -> Instr:
 
 
 def _buffers(program: npu_program.ProgramOp, space: Space) -> list[tuple[int, BufferOp]]:
-    """Return ``(address, buffer)`` of all buffers in ``space``, in order of address."""
     found = []
     for op in program.block.ops:
         if type(op) is not BufferOp:
@@ -164,7 +162,7 @@ def _buffers(program: npu_program.ProgramOp, space: Space) -> list[tuple[int, Bu
 
 
 def _arena_bytes(program: npu_program.ProgramOp, burst: int) -> int:
-    """Return the end of the last buffer, rounded up to whole bursts, as allocation does."""
+    """Return the end of the last buffer, rounded up to whole bursts as in the allocation."""
     end = max((address + op.size for address, op in _buffers(program, Space.ARENA)), default=0)
     return -(-end // burst) * burst
 
@@ -187,7 +185,7 @@ def _offsets(program: npu_program.ProgramOp, name: str) -> tuple[int, ...]:
 
 
 def _regions(program: npu_program.ProgramOp) -> tuple[list[Region], list[Region]]:
-    """Return the region of each input and each output: the arena if a buffer in the arena holds the tensor."""
+    """Return the region of each input and each output: the arena if an arena buffer holds the tensor."""
     inputs = [Region.INPUTS] * len(program.input_types)
     outputs = [Region.OUTPUTS] * len(program.output_types)
     for _, op in _buffers(program, Space.ARENA):
@@ -211,7 +209,6 @@ def _records(
 
 
 def _recomputed(program: npu_program.ProgramOp) -> dict[str, int]:
-    """Return the number of repeated multiply-accumulates by operator name."""
     attribute = program.attributes.get(npu_program.RECOMPUTED_MACS)
     if not isinstance(attribute, DictionaryAttr):
         return {}
@@ -219,7 +216,6 @@ def _recomputed(program: npu_program.ProgramOp) -> dict[str, int]:
 
 
 def _operators(program: Sequence[Emitted], kinds: Mapping[str, str], again: Mapping[str, int]) -> tuple[MapEntry, ...]:
-    """Return the operators of the model with their instructions; ``again``: repeated multiply-accumulates."""
     macs: dict[str, int] = {}
     ranges: dict[str, list[tuple[int, int]]] = {}
     iterations = 1
@@ -254,7 +250,7 @@ def _version() -> tuple[int, int, int]:
 
 @dataclass(frozen=True)
 class NpuListingTarget(XdslTarget):
-    """Listings of all programs, each after a comment with its name; the assembler reads a single one back."""
+    """Listings of all programs, each after a comment with its name. The assembler reads a single listing."""
 
     name = "npu-listing"
 

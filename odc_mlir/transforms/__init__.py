@@ -1,8 +1,7 @@
-"""The passes by name; each is imported when it is first asked for.
+"""The passes by name; each is imported at first use.
 
-Every room is a folder whose files are its passes; what passes share lies in folders below. Pass ``circle-infer-shapes``
-is ``CircleInferShapesPass`` in ``circle/circle_infer_shapes.py``. :mod:`odc_mlir.pipelines` says in which order they
-run.
+Each room is a folder with one file per pass; subfolders contain shared code. ``circle-infer-shapes`` is
+``CircleInferShapesPass`` in ``circle/circle_infer_shapes.py``. :mod:`odc_mlir.pipelines` defines the order of passes.
 """
 
 from __future__ import annotations
@@ -30,21 +29,21 @@ def _names_in(room: str) -> Iterator[str]:
 _ROOM_OF = {name: room for room in ROOMS for name in _names_in(room)}
 
 NAMES = tuple(_ROOM_OF)
-"""Every pass: a file in a room is one, nothing else makes it known."""
+"""Names of all passes: a file in a room is a pass, without further registration."""
 
 
 def room_of(name: str) -> str:
-    """The folder of the pass called ``name``, one of :data:`NAMES`."""
+    """Return the folder of the pass ``name``, one of :data:`NAMES`."""
     return _ROOM_OF[name]
 
 
 def load(name: str) -> type[ModulePass]:
-    """The class of the pass called ``name``, one of :data:`NAMES`."""
+    """Return the class of the pass ``name``, one of :data:`NAMES`."""
     module = importlib.import_module(f"{__name__}.{room_of(name)}.{name.replace('-', '_')}")
     found: type[ModulePass] = getattr(module, "".join(part.capitalize() for part in name.split("-")) + "Pass")
     return found
 
 
 def all_passes() -> Mapping[str, Callable[[], type[ModulePass]]]:
-    """Every pass as a function that imports it: the form that xDSL's drivers take."""
+    """Return, for every pass, a function that imports it, as xDSL's drivers require."""
     return {name: partial(load, name) for name in NAMES}

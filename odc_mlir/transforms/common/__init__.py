@@ -1,1 +1,1 @@
-"""Helpers of passes at several levels."""
+"""Helpers that passes at several levels share."""

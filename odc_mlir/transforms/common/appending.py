@@ -1,4 +1,4 @@
-"""Pairs of states whose output has only the rows that a run appends, such as the new keys of a cache."""
+"""State pairs whose output has only the rows that a run appends, such as the new keys of a cache."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from odc_mlir.transforms.common.placement import main_function
 from odc_mlir.transforms.common.retyping import set_function_type
 from odc_mlir.transforms.common.rewriting import make_constant, part
 
-_LEAST_RANK = 3  # least rank of a cache; two vectors of different lengths are more likely a mistake
+_LEAST_RANK = 3  # minimum rank of a cache; vectors of different lengths are more likely a mistake
 
 
 def append_rows(module: ModuleOp, pairs: Iterable[StatePair]) -> list[StatePair]:
-    """Return ``pairs`` with outputs as large as their inputs: the input's last rows, followed by the new rows.
+    """Return ``pairs`` with outputs of the same size as their inputs: the input's last rows, then the new rows.
 
     A pair changes if it has three or more axes, and its output is shorter than its input along exactly one of them.
     """
     main = main_function(module)
     last = main.body.block.last_op
-    assert isinstance(last, ReturnOp), "a verified function ends so"
+    assert isinstance(last, ReturnOp), "a verified function ends with a return"
     inputs = {value_name(value): value for value in main.body.block.args}
     places = {value_name(value): place for place, value in enumerate(last.operands)}
     made: list[StatePair] = []
@@ -58,7 +58,7 @@ def _appended_axis(source: SSAValue, rows: SSAValue) -> int | None:
 def _joined(source: SSAValue, rows: SSAValue, axis: int, last: ReturnOp) -> SSAValue:
     """Return the last rows of ``source`` followed by ``rows``, with the shape of ``source``.
 
-    A model that reads all rows joins both itself. The same operators are used here, so that equal ones can be merged.
+    A model that reads all rows contains the same operators, so that equal operators can be merged.
     """
     shape, count = info_of(source).static_shape, info_of(rows).static_shape[axis]
     whole, begin = np.array(shape, np.int32), np.zeros(len(shape), np.int32)

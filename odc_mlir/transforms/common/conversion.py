@@ -1,8 +1,8 @@
-"""Dialect conversion: lowering patterns, applied to illegal operations until only legal ones are left.
+"""Dialect conversion: application of lowering patterns until only legal operations are left.
 
 A conversion is a pass with lowering patterns and a :class:`~odc_mlir.legality.ConversionTarget`. xDSL's walker visits
-every operation once, in program order. A legal operation stays. An illegal one is lowered by the first of its patterns
-that *matches*. Patterns create only legal operations, which are not visited again.
+every operation once, in program order. A legal operation stays. The first pattern that *matches* lowers an illegal one.
+Patterns create only legal operations, which are not visited again.
 
 A pattern that matches may *refuse* the operation: it raises an OdcError with the reason, which ends the conversion. An
 operation that no pattern matches is a CompileError too. The skeleton of a conversion::
@@ -46,11 +46,11 @@ OpT = TypeVar("OpT", bound=Operation)
 
 
 class LoweringPattern(KindPattern, Generic[OpT]):
-    """A pattern that replaces one kind of operation by operations of a lower level.
+    """Pattern that replaces one kind of operation by operations of a lower level.
 
     The type argument names the operation classes: ``LoweringPattern[npu.ConvOp]``, or a union of several. Classes of
-    circle operators are built on request: ``LoweringPattern[CircleOp]`` with ``operators = ("CONV_2D",)`` names them
-    by the operator table.
+    circle operators are built on request: ``LoweringPattern[CircleOp]`` with ``operators = ("CONV_2D",)`` names them by
+    the operator table.
 
     Operations that :meth:`lower` inserts without location or name hint get those of the lowered operation.
     """
@@ -88,7 +88,7 @@ class LoweringPattern(KindPattern, Generic[OpT]):
             rewriter.operation_insertion_handler.remove(place)
 
     def matches(self, op: OpT, /) -> bool:
-        """Return whether the pattern lowers ``op``; if not, the next pattern of its kind is tried."""
+        """Return whether the pattern lowers ``op``; otherwise the walker tries the next pattern of its kind."""
         return True
 
     def lower(self, op: OpT, rewriter: PatternRewriter, /) -> None:
@@ -97,7 +97,7 @@ class LoweringPattern(KindPattern, Generic[OpT]):
 
 
 class _Conversion(RewritePattern):
-    """Walker that gives illegal operations to the patterns of their kind, up to the first refusal."""
+    """Walker that applies patterns to illegal operations, up to the first refusal."""
 
     def __init__(self, ctx: Context, target: ConversionTarget, patterns: Sequence[RewritePattern]) -> None:
         self.ctx, self.target = ctx, target
@@ -120,7 +120,7 @@ def apply_conversion(
 ) -> None:
     """Lower the illegal operations in ``region``, each by the first pattern that matches it.
 
-    Raises the error of a pattern that refuses an operation, or CompileError for the first one that stays illegal.
+    Raises the error of a pattern that refuses an operation, or CompileError for the first operation that stays illegal.
     """
     conversion = _Conversion(ctx, target, patterns)
     PatternRewriteWalker(conversion, apply_recursively=False).rewrite_region(region)

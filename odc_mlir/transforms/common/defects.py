@@ -32,12 +32,12 @@ class Defect:
 
     @property
     def reason(self) -> str:
-        """Return the reason for placement on the host."""
+        """Reason for placement on the host."""
         return f"internal error: {self.exception}"
 
 
 def defect_of(op: str, tensor: str, error: Exception) -> Defect:
-    """Return the record of ``error``; raise it if ODC_DEFECTS is ``error``."""
+    """Return the record of ``error``, or raise ``error`` if ODC_DEFECTS is ``error``."""
     if os.environ.get(VARIABLE) == "error":
         raise error
     frames = traceback.extract_tb(error.__traceback__)
@@ -46,7 +46,7 @@ def defect_of(op: str, tensor: str, error: Exception) -> Defect:
 
 
 def record_defect(module: ModuleOp, defect: Defect) -> None:
-    """Warn of a defect that sends an operator to the host, and record it on the module for reports."""
+    """Warn of a defect that moves an operator to the host, and record it on the module for reports."""
     LOG.warning(
         "%s %r runs on the host because of a defect of the compiler (%s at %s); please report it",
         defect.op,

@@ -1,6 +1,6 @@
 """Descriptions of passes, their options and their patterns, from docstrings.
 
-``odc-opt --list-passes``, ``--list-patterns``, ``--help=PASS`` and the documentation show them.
+``odc-opt --list-passes``, ``--list-patterns``, ``--help=PASS`` and the documentation print them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PACKAGE = Path(__file__).parents[2]
 
 
 class Option(NamedTuple):
-    """An option of a pass, named as on the command line; ``default`` is None for a required option."""
+    """Option of a pass, named as on the command line; ``default`` is None for a required option."""
 
     name: str
     type: str
@@ -27,7 +27,7 @@ class Option(NamedTuple):
 
 
 def text_of(kind: type[ModulePass]) -> str:
-    """Return the module's docstring without the pass's name if it begins with the name, else the class docstring."""
+    """Return the module's docstring after the pass's name, or the class docstring if it has no such name."""
     module = inspect.getdoc(sys.modules[kind.__module__]) or ""
     own = f"``{kind.name}``: "
     if module.startswith(own):
@@ -37,13 +37,13 @@ def text_of(kind: type[ModulePass]) -> str:
 
 
 def summary_of(kind: type[ModulePass]) -> str:
-    """The first paragraph of :func:`text_of` as one line, starting with a capital."""
+    """Return the first paragraph of :func:`text_of` as one line that starts with a capital."""
     line = " ".join(text_of(kind).partition("\n\n")[0].split()).replace("``", "`")
     return line[:1].upper() + line[1:]
 
 
 def options_of(kind: type[ModulePass]) -> list[Option]:
-    """The options of a pass in order."""
+    """Return the options of a pass in order."""
     said = _field_docs(kind)
     return [
         Option(
@@ -57,19 +57,18 @@ def options_of(kind: type[ModulePass]) -> list[Option]:
 
 
 def source_of(cls: type) -> str:
-    """Return the file below the package, or the name of another file, and the line of a class definition."""
+    """Return the file and line of a class definition; the path of a package file is relative to the package."""
     file = Path(inspect.getsourcefile(cls) or "")
     place = file.relative_to(_PACKAGE) if file.is_relative_to(_PACKAGE) else file.name
     return f"{place}:{inspect.getsourcelines(cls)[1]}"
 
 
 def first_line_of(cls: type) -> str:
-    """Return the first line of the docstring of a class, without markup."""
+    """Return the first docstring line of a class, without markup."""
     return (inspect.getdoc(cls) or "").partition("\n")[0].replace("``", "`")
 
 
 def _field_docs(kind: type) -> dict[str, str]:
-    """Return the docstrings below the fields of a class, by field."""
     (body,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     said: dict[str, str] = {}
     field = ""

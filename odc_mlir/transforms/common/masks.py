@@ -1,8 +1,9 @@
-"""Masks of SOFTMAX, traced to their sources. A mask adds numbers far below all scores to the entries that it hides.
+"""Masks of SOFTMAX, traced to their sources.
 
-The operand of a SOFTMAX is a sum of terms. Terms are found through sums, factors, and operators that only move, select
-or limit values. Each term has a *bound* in its own unit. A value beyond its bound (below a negative bound or, for a
-subtracted term, above a positive bound) has a softmax weight of 0, so that the bound can replace the value.
+A mask adds numbers far below all scores to the entries that it hides. The operand of a SOFTMAX is a sum of terms. The
+search for terms passes through sums, factors, and operators that only move, select or limit values. Each term has a
+*bound* in its own unit. A value beyond its bound (below a negative bound or, for a subtracted term, above a positive
+bound) has a softmax weight of 0, so that the bound can replace the value.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ from odc_mlir.transforms.common.rewriting import (
 )
 
 HIDDEN = -2048.0
-"""Bound of the exponential's argument: in float32 its weight is 0 beside visible scores that span less than 1900."""
+"""Bound of the exponential's argument. In float32, its weight is 0 if the visible scores span less than 1900."""
 
 _NEARLY = 0.99  # relative tolerance of a bound, because products of clipped numbers are rounded
 _LARGEST_FACTOR = 64.0  # largest factor of scores; a value with a larger factor selects hidden entries
 _DEEPEST = 64
-# These move codes, but combine several values or depend on their order.
+# Operators that move codes, but combine several values or depend on their order.
 MIXING = frozenset({"AVERAGE_POOL_2D", "RESIZE_BILINEAR", "TOPK_V2", "UNIQUE"})
 _PRODUCTS = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED", "BATCH_MATMUL"})
 
@@ -47,7 +48,7 @@ Interval = tuple[float, float]
 
 
 class TermSource(NamedTuple):
-    """A source of terms: a constant, integer multiples of a step (``whole``), or a value without terms."""
+    """Source of terms: a constant, integer multiples of a step (``whole``), or a value without terms."""
 
     value: SSAValue
     bound: float
@@ -55,7 +56,7 @@ class TermSource(NamedTuple):
 
 
 def argument_of(softmax: CircleOp) -> tuple[SSAValue, float] | None:
-    """Return the float operand of a SOFTMAX with its bound; None for other or invalid operators."""
+    """Return the float operand of a SOFTMAX with its bound, or None for other or invalid operators."""
     if softmax.SPEC.name != "SOFTMAX" or softmax.unverified is not None or not is_real(softmax.operands[0]):
         return None
     beta = float(softmax.option("beta"))
@@ -63,7 +64,7 @@ def argument_of(softmax: CircleOp) -> tuple[SSAValue, float] | None:
 
 
 def terms(value: SSAValue, bound: float) -> tuple[CircleOp, Bounds] | None:
-    """Return the producer of a term, and the bounds of its operands that are terms; None for a value without terms."""
+    """Return the producer of a term and the bounds of its operands that are terms, or None if there are none."""
     op = value.owner
     if not isinstance(op, CircleOp) or op.unverified is not None or not is_real(value):
         return None
@@ -88,7 +89,6 @@ def terms(value: SSAValue, bound: float) -> tuple[CircleOp, Bounds] | None:
 
 
 def _is_limited(op: CircleOp, bound: float) -> bool:
-    """Return whether ``op`` limits a value without terms to the bound."""
     if op.SPEC.name != ("MAXIMUM" if bound < 0 else "MINIMUM"):
         return False
     for value, limit in pairs(op):
@@ -99,7 +99,7 @@ def _is_limited(op: CircleOp, bound: float) -> bool:
 
 
 def sources(value: SSAValue, bound: float) -> Iterator[TermSource]:
-    """Return the sources of the terms of ``value``, each once."""
+    """Yield the sources of the terms of ``value``, each once."""
     seen: set[tuple[SSAValue, float]] = set()
     left = [(value, bound, 0)]
     while left:
@@ -116,7 +116,7 @@ def sources(value: SSAValue, bound: float) -> Iterator[TermSource]:
 
 
 def is_beyond(source: TermSource) -> bool:
-    """Return whether the source is a constant, or integer multiples of a step, and exceeds its bound."""
+    """Return whether the source is a constant or integer multiples of a step and exceeds its bound."""
     numbers = real_constant(source.value)
     if numbers is not None:
         return bool(np.any(_beyond(numbers, source.bound)))
@@ -125,13 +125,13 @@ def is_beyond(source: TermSource) -> bool:
 
 
 def is_seen_beyond(source: TermSource, seen: Interval) -> bool:
-    """Return whether a term with values in this range exceeds the bound."""
+    """Return whether a term with values in the range ``seen`` exceeds the bound."""
     low, high = seen
     return low < source.bound if source.bound < 0 else high > source.bound
 
 
 def may_be_limited(source: TermSource) -> bool:
-    """Return whether only samples can show if a term is a mask: not a constant, multiples of a step, or a product."""
+    """Return whether only samples can determine if a term is a mask."""
     is_known = source.whole or real_constant(source.value) is not None
     return is_real(source.value) and not is_known and not is_product(source.value.owner)
 
@@ -150,7 +150,7 @@ def _is_hidden(numbers: NDArray[np.float32], bound: float) -> NDArray[np.bool_]:
 
 
 def _hides_rows(value: SSAValue, bound: float) -> bool:
-    """Return whether a constant hides all entries of a row of the last axis; such a constant alone is not a mask."""
+    """Return whether a constant hides a whole row of the last axis; such a constant alone is not a mask."""
     numbers = real_constant(value)
     if numbers is None or not numbers.size:
         return False
@@ -162,11 +162,11 @@ def _hides_by_step(value: SSAValue, bound: float) -> bool:
     return step is not None and step >= _NEARLY * abs(bound)
 
 
-# Integer multiples of a step, made from booleans and integers.
+# Integer multiples of a step, computed from booleans and integers.
 
 
 def whole_step(value: SSAValue) -> float | None:
-    """Return a number of which all elements of ``value`` are integer multiples, or None."""
+    """Return a step such that all elements of ``value`` are integer multiples of it, or None."""
     return _whole_step(value, {}, 0)
 
 
@@ -199,7 +199,7 @@ def _step_of(value: SSAValue, known: dict[SSAValue, float | None], depth: int) -
 
 
 def _linear_operands(op: CircleOp) -> tuple[int, ...]:
-    """Return the operands of ``op`` whose multiples of a step become multiples in the result; else no operands."""
+    """Return the operands of ``op`` whose multiples of a step stay multiples of a step in the result."""
     name = op.SPEC.name
     if name in ("ADD", "SUB", "MUL"):
         return (0, 1)
@@ -209,7 +209,7 @@ def _linear_operands(op: CircleOp) -> tuple[int, ...]:
 
 
 def moved_operands(op: CircleOp) -> tuple[int, ...]:
-    """Return the float operands whose elements ``op`` only moves; none if it computes new ones."""
+    """Return the float operands whose elements ``op`` only moves; none if it computes new elements."""
     rule = op.SPEC.quant
     if op.SPEC.name in MIXING:
         return ()
@@ -223,14 +223,14 @@ def moved_operands(op: CircleOp) -> tuple[int, ...]:
 
 @dataclass
 class Clipping:
-    """Builder of limited terms; terms that many SOFTMAXes share are built once."""
+    """Builder of limited terms. Terms that many SOFTMAXes share are built once."""
 
     _known: dict[tuple[SSAValue, float], SSAValue] = field(default_factory=dict)
     _copies: dict[tuple[CircleOp, tuple[SSAValue, ...]], CircleOp] = field(default_factory=dict)
     limits: list[CircleOp] = field(default_factory=list)
 
     def clipped(self, value: SSAValue, bound: float, limited: Set[SSAValue], depth: int = 0) -> SSAValue:
-        """Return ``value`` limited to its bound, or ``value`` itself if it does not exceed it.
+        """Return ``value`` limited to its bound, or ``value`` itself if it does not exceed the bound.
 
         MAXIMUM or MINIMUM operators limit the ``limited`` sources; ``limits`` lists these operators.
         """
@@ -263,7 +263,7 @@ class Clipping:
         return self._limited(value, bound) if value in limited else value
 
     def _scaled(self, value: SSAValue, factor: float) -> SSAValue:
-        """Return ``value``, integer multiples of a step, multiplied by ``factor``: a source gets a smaller step."""
+        """Return the step multiples ``value`` times ``factor``, by scaling a source of the step."""
         numbers = real_constant(value)
         if numbers is not None:
             return self._constant(value, numbers.astype(np.float64) * factor)
@@ -273,7 +273,7 @@ class Clipping:
         if op.SPEC.name == "MUL":
             steps = {place: whole_step(op.operands[place]) or 0.0 for place in places}
             places = (max(steps, key=steps.__getitem__),)
-        if not places:  # integers, which are not scaled
+        if not places:  # integers cannot be scaled
             return value
         return self._copy(value, op, {place: self._scaled(op.operands[place], factor) for place in places})
 
@@ -283,7 +283,6 @@ class Clipping:
         return made.result
 
     def _copy(self, value: SSAValue, op: CircleOp, operands: Mapping[int, SSAValue]) -> SSAValue:
-        """Return ``value`` computed from other operands, or ``value`` itself if none differs."""
         given = tuple(operands.get(index, old) for index, old in enumerate(op.operands))
         if all(new is old for new, old in zip(given, op.operands, strict=True)):
             return value
@@ -307,7 +306,7 @@ class Clipping:
 
 
 class Shown(NamedTuple):
-    """Range of a term over the entries that it does not hide; ``range`` is None if it hides all entries."""
+    """Range of a term over its visible entries, None if there are none, and whether it hides entries."""
 
     range: Interval | None
     hides: bool
@@ -315,13 +314,13 @@ class Shown(NamedTuple):
 
 @dataclass
 class ShownRanges:
-    """Ranges of terms over entries that are not hidden, computed from the ranges of values, ``of_values(value)``."""
+    """Ranges of terms over visible entries, computed from the ranges ``of_values``."""
 
     of_values: Callable[[SSAValue], Interval | None]
     _known: dict[tuple[SSAValue, float], Shown | None] = field(default_factory=dict)
 
     def of(self, value: SSAValue, bound: float, depth: int = 0) -> Shown | None:
-        """Return the range of a term; None if the range of a value is unknown."""
+        """Return the range of a term, or None if the range of a value is unknown."""
         if (value, bound) not in self._known:
             self._known[value, bound] = self._of(value, bound, depth)
         return self._known[value, bound]

@@ -17,16 +17,16 @@ from odc_mlir.transforms.common.rewriting import apply_patterns_to
 
 PLACED = "odc.placed"  # "npu", "cpu" (native code), "external" (a target of a plugin) or "host"
 REASON = "odc.reason"  # reason for the host
-PLACE = "odc.place"  # "npu" or "host": placement by the user
+PLACE = "odc.place"  # "npu" or "host", as requested by the user
 GROUP = "odc.group"  # number of the pattern group; operators of a group are placed together
-SEGMENT = "odc.segment"  # number of the segment to be made
+SEGMENT = "odc.segment"  # number of the segment to create
 PARTITION = "odc.partition"  # on the module: the chosen plan and its alternatives, for reports
 DEFECTS = "odc.defects"  # on the module: operators that failed by a defect of the compiler, for reports
 NPU, CPU, EXTERNAL, HOST = "npu", "cpu", "external", "host"
 
 
 def functions(module: ModuleOp) -> Iterator[FuncOp]:
-    """Yield the functions of a module: one per subgraph, the model's main one first."""
+    """Yield the functions of a module, one per subgraph, the model's main function first."""
     return (op for op in module.body.block.ops if isinstance(op, FuncOp))
 
 
@@ -44,32 +44,32 @@ def operators(root: Operation | Block) -> Iterator[CircleOp]:
 
 
 def placed(op: Operation) -> str | None:
-    """Return where ``op`` runs, a value of ``odc.placed``; None before a pass has placed it."""
+    """Return the target of ``op`` in ``odc.placed``, or None before placement."""
     attribute = op.attributes.get(PLACED)
     return attribute.data if isinstance(attribute, StringAttr) else None
 
 
 def wanted_place(op: Operation) -> str | None:
-    """Return the place that the user wants for ``op``: ``npu``, ``host`` or None."""
+    """Return the target that the user requests for ``op``: ``npu``, ``host`` or None."""
     attribute = op.attributes.get(PLACE)
     return attribute.data if isinstance(attribute, StringAttr) else None
 
 
 def place_on(op: Operation, place: str) -> None:
-    """Place ``op`` on the target: ``npu``, ``cpu`` or ``external``."""
+    """Place ``op`` on a target: ``npu``, ``cpu`` or ``external``."""
     op.attributes[PLACED] = StringAttr(place)
     op.attributes.pop(REASON, None)
 
 
 def place_on_host(op: Operation, reason: str) -> None:
-    """Place ``op`` on the host and remove it from its group; ``reason`` has the rule and the offending value."""
+    """Place ``op`` on the host and remove it from its group. ``reason``: the rule and the offending value."""
     op.attributes.pop(GROUP, None)
     op.attributes[PLACED] = StringAttr(HOST)
     op.attributes[REASON] = StringAttr(reason)
 
 
 def reason_of(op: Operation) -> str:
-    """Return the reason for the placement of ``op`` on the host; empty without a reason."""
+    """Return the reason for the placement of ``op`` on the host, or ""."""
     attribute = op.attributes.get(REASON)
     return attribute.data if isinstance(attribute, StringAttr) else ""
 
@@ -98,12 +98,12 @@ class PlacePattern(RewritePattern):
         rewriter.notify_op_modified(op)
 
     def host_reason(self, op: CircleOp, /) -> str | None:
-        """Return the reason why the target cannot run ``op``; None if it can."""
+        """Return the reason why the target cannot run ``op``, or None if it can."""
         raise NotImplementedError
 
 
 def mark_places(module: ModuleOp, pattern: PlacePattern) -> None:
-    """Place the operators of the main function; operators in functions called by control flow stay on the host."""
+    """Place the operators of the main function. Operators in functions called by control flow stay on the host."""
     main, *others = functions(module)
     apply_patterns_to([pattern], list(operators(main)))
     for function in others:

@@ -11,7 +11,7 @@ from xdsl.rewriter import Rewriter
 def retype(value: SSAValue, type: Attribute) -> SSAValue:
     """Replace ``value``, for all users, by a value with another type and the same name and location.
 
-    The type of a function that takes or returns the value is updated.
+    The type of a function with this argument or result is updated.
     """
     if value.type == type:
         return value

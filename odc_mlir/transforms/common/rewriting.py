@@ -43,7 +43,7 @@ class KindPattern(RewritePattern):
 
 
 class OperatorPattern(KindPattern):
-    """Pattern on circle operators with certain names. Operators that violate the operator table's rules are skipped."""
+    """Pattern on circle operators with certain names. It skips operators that violate the operator table's rules."""
 
     names: frozenset[str]
 
@@ -71,12 +71,12 @@ class RewriteObserver(Protocol):
 
 @dataclass
 class RewriteCounts:
-    """An observer that counts the rewrites of each pattern class."""
+    """Observer that counts the rewrites of each pattern class."""
 
     counts: Counter[type[RewritePattern]] = field(default_factory=Counter)
 
     def rewriting(self, op: Operation) -> None:
-        """Do nothing, because the pattern may not apply."""
+        """Ignore the operation, because the pattern may not apply."""
 
     def rewrote(self, pattern: RewritePattern) -> None:
         """Count a rewrite."""
@@ -104,7 +104,7 @@ def observable(patterns: Sequence[RewritePattern]) -> Sequence[RewritePattern]:
 
 @dataclass(frozen=True)
 class Wrapped(RewritePattern):
-    """Pattern that wraps another pattern, for the same classes of operations."""
+    """Pattern that wraps another pattern for the same classes of operations."""
 
     pattern: RewritePattern
 
@@ -123,7 +123,10 @@ class _Observed(Wrapped):
 
 
 class ByKind(RewritePattern):
-    """Apply the first of many ``patterns`` that changes an operation; each gets only operations of its kinds."""
+    """Application of the first of many patterns that changes an operation.
+
+    Each pattern gets only operations of its kinds.
+    """
 
     def __init__(self, patterns: Sequence[RewritePattern]) -> None:
         self.patterns = patterns
@@ -151,12 +154,15 @@ def unwrapped(pattern: RewritePattern) -> RewritePattern:
 
 
 class PatternPass(ModulePass):
-    """Pass that applies rewrite patterns, by default until none applies. ``odc-opt --list-patterns`` lists them."""
+    """Pass that applies rewrite patterns, by default until none applies.
+
+    ``odc-opt --list-patterns`` lists the patterns.
+    """
 
     @classmethod
     @abstractmethod
     def patterns(cls) -> Sequence[type[RewritePattern]]:
-        """Return the classes of the patterns in order; the first that matches an operation is applied.
+        """Return the pattern classes in order; the first match is applied.
 
         Special patterns must precede general patterns, which need not exclude the special cases.
         """
@@ -178,14 +184,14 @@ def apply_once(function: FuncOp, *patterns: RewritePattern) -> None:
 
 
 def apply_patterns_to(patterns: Sequence[RewritePattern], ops: Iterable[Operation]) -> None:
-    """Try ``patterns`` once on each of ``ops``; a program has tens of thousands of operations, too many to walk."""
+    """Try ``patterns`` once on each of ``ops``. A walk is too slow for programs of tens of thousands of operations."""
     applied = ByKind(observable(patterns))
     for op in ops:
         applied.match_and_rewrite(op, PatternRewriter(op))
 
 
 def behind(value: SSAValue) -> InsertPoint:
-    """Return the insertion point after the operation, or at the start of the block, that defines ``value``."""
+    """Return the insertion point after the definition of ``value``."""
     owner = value.owner
     return InsertPoint.after(owner) if isinstance(owner, Operation) else InsertPoint.at_start(owner)
 
@@ -206,12 +212,12 @@ def is_real(value: SSAValue) -> bool:
 
 
 def shape_of(value: SSAValue) -> Shape | None:
-    """Return the shape in the type; None if the rank is unknown."""
+    """Return the shape in the type, or None if the rank is unknown."""
     return tensor_facts(value.type).shape
 
 
 def static_shape_of(value: SSAValue) -> tuple[int, ...] | None:
-    """Return the shape if all extents are known, otherwise None."""
+    """Return the shape if all extents are known, else None."""
     shape = shape_of(value)
     if shape is None or any(extent is None for extent in shape):
         return None
@@ -225,7 +231,7 @@ def is_same_element(a: SSAValue, b: SSAValue) -> bool:
 
 
 def constant(value: SSAValue | None) -> NDArray[Any] | None:
-    """Return the contents of a constant as stored; None for other values and for unknown bytes."""
+    """Return the stored contents of a constant, or None for other values and for unknown bytes."""
     if not isinstance(value, OpResult) or not isinstance(value.op, ConstOp):
         return None
     try:
@@ -235,7 +241,7 @@ def constant(value: SSAValue | None) -> NDArray[Any] | None:
 
 
 def is_stored_whole(value: SSAValue) -> bool:
-    """Return whether a constant is stored densely element by element, with one scale, or one per row or channel."""
+    """Return whether a constant is dense, with one scale or one scale per row or channel."""
     facts = tensor_facts(value.type)
     plain = isinstance(value, OpResult) and isinstance(value.op, ConstOp) and value.op.sparsity is None
     whole = facts.dtype in STORED_WHOLE and (facts.record is None or facts.record.details is None)
@@ -243,7 +249,7 @@ def is_stored_whole(value: SSAValue) -> bool:
 
 
 def real_constant(value: SSAValue | None) -> Reals | None:
-    """Return the contents of a dense float32 constant; None for other values."""
+    """Return the contents of a dense float32 constant, or None for other values."""
     if value is None or not isinstance(value, OpResult) or not isinstance(value.op, ConstOp):
         return None
     if value.op.sparsity is not None or not is_real(value):
@@ -253,49 +259,52 @@ def real_constant(value: SSAValue | None) -> Reals | None:
 
 
 def real_scalar(value: SSAValue | None) -> float | None:
-    """Return the number in a float32 constant of one element; None for other values."""
+    """Return the number in a float32 constant of one element, or None for other values."""
     array = real_constant(value)
     return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
 
 
 def make_constant(array: NDArray[Any], dtype: str, name: str) -> ConstOp:
-    """Make a plain constant of element type ``dtype``."""
+    """Create a plain constant of element type ``dtype``."""
     op = ConstOp(BlobAttr.of(np.ascontiguousarray(array).tobytes()), tensor_type(dtype, array.shape))
     op.location = name_loc(name)
     return op
 
 
 def real(array: NDArray[Any], name: str) -> ConstOp:
-    """Make a float32 constant."""
+    """Create a float32 constant."""
     return make_constant(np.asarray(array, np.float32), "float32", name)
 
 
 def indices(numbers: Sequence[int], name: str) -> ConstOp:
-    """Make an int32 constant."""
+    """Create an int32 constant."""
     return make_constant(np.array(numbers, np.int32), "int32", name)
 
 
 def constant_name(old: SSAValue | None, owner: str, role: str) -> str:
-    """Return the name for new contents of constant ``old``: its own name, if it has no other users."""
+    """Return the name for new contents of constant ``old``: its old name if it has no other users."""
     kept = "" if old is None or isinstance(old.owner, NoneOp) or not is_used_once(old) else value_name(old)
     return kept or f"{owner}/{role}"
 
 
 def producer(value: SSAValue | None, *names: str) -> CircleOp | None:
-    """Return the operator that computes ``value``, if it has one of these names and one result; otherwise None."""
+    """Return the single-result operator that computes ``value`` if its name is in ``names``, else None."""
     if not isinstance(value, OpResult) or not isinstance(value.op, CircleOp) or len(value.op.results) != 1:
         return None
     return value.op if value.op.SPEC.name in names and value.op.unverified is None else None
 
 
 def plain(value: SSAValue | None, *names: str) -> CircleOp | None:
-    """Return the :func:`producer` of ``value``, if it has no fused activation; otherwise None."""
+    """Return the :func:`producer` of ``value`` if it has no fused activation, else None."""
     op = producer(value, *names)
     return op if op is not None and activation(op) == "none" else None
 
 
 def only_reader(value: SSAValue, *names: str, fused: bool = False) -> CircleOp | None:
-    """Return the only reader of ``value`` if it has one of these names, and, unless ``fused``, no fused activation."""
+    """Return the only reader of ``value`` if its name is in ``names``, else None.
+
+    Without ``fused``, the reader must have no fused activation.
+    """
     op = value.get_user_of_unique_use()
     if not isinstance(op, CircleOp) or op.SPEC.name not in names or op.unverified is not None:
         return None
@@ -303,7 +312,7 @@ def only_reader(value: SSAValue, *names: str, fused: bool = False) -> CircleOp |
 
 
 def viewed(value: SSAValue) -> SSAValue:
-    """Look through operators that change only the shape of ``value``."""
+    """Return the source of ``value`` through operators that change only the shape."""
     while (view := producer(value, *VIEWS)) is not None:
         value = view.operands[0]
     return value
@@ -345,7 +354,7 @@ def is_returned(value: SSAValue) -> bool:
 
 
 def activation(op: CircleOp) -> str:
-    """Return the fused activation; ``none`` for operators without one."""
+    """Return the fused activation, or ``none`` for operators without one."""
     return (
         str(op.option("fused_activation_function") or "none") if "fused_activation_function" in op.OPTIONS else "none"
     )
@@ -354,17 +363,17 @@ def activation(op: CircleOp) -> str:
 def operator(
     name: str, operands: Sequence[SSAValue], like: SSAValue, options: Mapping[str, Any] | None = None
 ) -> CircleOp:
-    """Make an operator that replaces ``like``: its result has the same type and name."""
+    """Create an operator that replaces ``like``, with the same result type and name."""
     return build(name, operands, [like.type], options or {}, name_loc(value_name(like)))
 
 
 def reshaped(source: SSAValue, like: SSAValue, shape: Sequence[int] | None = None) -> list[ConstOp | CircleOp]:
-    """Make a RESHAPE of ``source`` that replaces ``like``, after the constant for its ``shape``.
+    """Create a RESHAPE of ``source`` that replaces ``like``, and the constant for its ``shape``.
 
     The default is the shape of ``like``, which must be static.
     """
     extents = static_shape_of(like) if shape is None else shape
-    assert extents is not None, "the shape of a RESHAPE is known"
+    assert extents is not None, "the shape of a RESHAPE is static"
     wanted = indices(extents, f"{value_name(like)}/shape")
     return [wanted, operator("RESHAPE", [source, wanted.result], like, {"new_shape": list(extents)})]
 
@@ -377,7 +386,7 @@ def part(
     shape: tuple[int, ...] | None = None,
     **options: Any,
 ) -> CircleOp:
-    """Make an operator for an intermediate step of ``like``, with its type or the same type with another shape."""
+    """Create an operator for an intermediate step of ``like``, with its type, or with another shape."""
     type = like.type if shape is None else with_shape(like.type, shape)
     return build(name, operands, [type], options, name_loc(f"{value_name(like)}/{role}"))
 
@@ -389,7 +398,7 @@ def build(
     options: Mapping[str, Any],
     location: LocationAttr | None,
 ) -> CircleOp:
-    """Make an operator; missing options get their defaults."""
+    """Create an operator; missing options get their defaults."""
     made = op_class(name).make(operands, types, options, location=location)
     missing = {key: option for key, option in made.OPTIONS.items() if key not in made.properties}
     made.properties |= {key: o.encode(o.default) for key, o in missing.items() if o.default is not None}
@@ -399,7 +408,7 @@ def build(
 def copy_of(
     op: CircleOp, operands: Sequence[SSAValue], like: SSAValue, options: Mapping[str, Any] | None = None
 ) -> CircleOp:
-    """Copy ``op`` with other operands and options; the result has the type and name of ``like``."""
+    """Copy ``op`` with other operands and options. The result has the type and name of ``like``."""
     changed = {key: op.OPTIONS[key].encode(value) for key, value in (options or {}).items()}
     return type(op).create(
         operands=operands,
@@ -422,7 +431,7 @@ class WeightedLayer:
 
     @classmethod
     def of(cls, op: Operation | None) -> WeightedLayer | None:
-        """Return the parts of ``op``; None for other operators, and for weights in a special layout."""
+        """Return the parts of ``op``, or None for other operators and for weights in a special layout."""
         if not isinstance(op, CircleOp) or op.SPEC.name not in LAYERS or op.unverified is not None:
             return None
         if len(op.results) != 1 or ("weights_format" in op.OPTIONS and op.option("weights_format") != "default"):
@@ -434,7 +443,10 @@ class WeightedLayer:
 
     @classmethod
     def with_reals(cls, op: Operation | None) -> tuple[WeightedLayer, Reals, Reals] | None:
-        """Return the parts of ``op`` if weights and bias are float32 constants (no bias: zeros); otherwise None."""
+        """Return the parts of ``op`` if weights and bias are float32 constants, else None.
+
+        A missing bias counts as zeros.
+        """
         layer = cls.of(op)
         weights = None if layer is None else layer.real_weights()
         bias = None if layer is None or weights is None else layer.real_bias(weights.shape[layer.axis])
@@ -453,13 +465,13 @@ class WeightedLayer:
         return self.op.operand_named("bias")
 
     def real_weights(self) -> Reals | None:
-        """Return the weights if they are float32 constants and activations are float; otherwise None."""
+        """Return the weights if they are float32 constants and activations are float, else None."""
         if not is_real(self.result) or not is_real(self.op.operands[self.input]):
             return None
         return real_constant(self.op.operands[self.weights])
 
     def real_bias(self, channels: int) -> Reals | None:
-        """Return the bias as a vector, zeros without a bias; None if it is no float32 constant."""
+        """Return the bias as a vector, zeros if it is missing, or None if it is not a float32 constant."""
         if self.bias_value is None:
             return np.zeros(channels, np.float32)
         array = real_constant(self.bias_value)

@@ -6,10 +6,10 @@ Before::
     %4 = npu.move %2, %3 copies [array<i32: 0, 0, 0, 64, 1, 1>, array<i32: 1, 0, 64, 64, 1, 1>] : … -> tensor<1x2x8x8x…>
 
 After: both moves are marked ``npu.view``. Users of a slice read the source in place. The producers of concatenated
-tensors write into the buffer of the concatenation. Each tensor has to be the result of an operation, occur once and as
-a whole in the concatenation, and not be an output of the program. A move whose joined rows only matrix products read,
-such as a cache and a new row, is marked ``npu.parts``: these products, and moves of some of the rows, read the original
-tensors. Other moves stay as they are, including slices that are outputs.
+tensors write into the buffer of the concatenation. Each tensor must be the result of an operation, occur once and as a
+whole in the concatenation, and not be an output of the program. If only matrix products read the joined rows, such as a
+cache and a new row, the move is marked ``npu.parts``: these products, and moves of some of the rows, read the original
+tensors. Other moves do not change, including slices that are outputs.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from odc_mlir.transforms.npu.schedule.tensor_ir import (
     viewed,
 )
 
-MOST_PARTS = 4  # limit: each part takes a separate transfer for every image
+MOST_PARTS = 4  # limit, because each part needs a separate transfer for every image
 
 
 class SliceOfJoined(RewritePattern):
-    """Let a move of some rows of a concatenation read the concatenated tensors, unless either move is a view."""
+    """Make a move of some rows of a concatenation read the original tensors, unless either move is a view."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: npu.MoveOp, rewriter: PatternRewriter) -> None:
@@ -88,7 +88,7 @@ class AliasSlice(RewritePattern):
 
 
 class AliasConcatenation(RewritePattern):
-    """Mark a move that joins whole results as a view if no other view determines where a result is stored."""
+    """Mark a move that joins whole results as a view if no other view determines their addresses."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: npu.MoveOp, rewriter: PatternRewriter) -> None:
@@ -97,7 +97,7 @@ class AliasConcatenation(RewritePattern):
 
 
 class LoadParts(RewritePattern):
-    """Mark a move that joins rows if only matrix products read the result: they load the original tensors instead."""
+    """Mark a move that joins rows if only matrix products read the result, so that they load the original tensors."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: npu.MoveOp, rewriter: PatternRewriter) -> None:
@@ -136,7 +136,6 @@ def _is_output(value: SSAValue) -> bool:
 
 
 def _can_be_placed(value: SSAValue) -> bool:
-    """Return whether ``value`` is computed, is neither output nor slice, and is not yet in a concatenation view."""
     if not isinstance(value, OpResult) or isinstance(value.op, NOTHING_COMPUTED) or is_slice_view(value.op):
         return False
     joined = (isinstance(op, npu.MoveOp) and VIEW in op.attributes and not is_slice_view(op) for op in readers(value))

@@ -10,10 +10,10 @@ After::
     %s = npu.buffer "input" at 8192 : !npu.buffer<tile, 4096xi8>
     npu.isa.load source %x target %s …
 
-Each group of buffers that precedes instructions contains the slots of one layer. The slots of a layer are adjacent in
-each memory. If there is room, they do not overwrite the slots of the previous layer, so that the first transfers of a
-layer run during the last instructions of the previous layer. A buffer in the tile buffer that later layers also use
-holds a resident tensor: it keeps its address until its last use, and slots are placed around it. Unused slots are
+Each group of buffers before instructions contains the slots of one layer. The slots of a layer are adjacent in each
+memory. If there is room, they do not overwrite the slots of the previous layer, so that the first transfers of a layer
+run during the last instructions of the previous layer. A buffer in the tile buffer that later layers also use holds a
+resident tensor. It keeps its address until its last use, and the slots use the other addresses. Unused slots are
 removed. Rejects slots that do not fit, and buffers that already have an address.
 """
 
@@ -64,7 +64,7 @@ class NpuAllocateLocalPass(ProgramPass):
 
 @dataclass(eq=False, slots=True)
 class _Local:
-    """A buffer of a local memory, and the layers that use it."""
+    """Buffer of a local memory, and the layers that use it."""
 
     op: BufferOp
     space: Space
@@ -75,19 +75,17 @@ class _Local:
 
     @property
     def is_resident(self) -> bool:
-        """Whether the buffer holds a tensor that later layers read."""
         return self.space is Space.TILE and self.last > self.first
 
 
 def _slots(layer: Sequence[_Local], space: Space) -> list[_Local]:
-    """Return the buffers in ``space`` that no other layer uses."""
     return [item for item in layer if item.space is space and not item.is_resident]
 
 
 def _place(memory: LocalMemory, slots: Sequence[_Local], following: int, target: Target) -> None:
-    """Assign addresses to the slots of one layer. ``following``: units that the next layer's slots will take."""
+    """Assign addresses to the slots of one layer. ``following``: units that the slots of the next layer need."""
     addresses = memory.place([item.size for item in slots], following)
-    if addresses is None and slots:  # the last slot need not be rounded up
+    if addresses is None and slots:  # the last slot needs no alignment at its end
         addresses = memory.place([*(item.size for item in slots[:-1]), slots[-1].op.size], following)
     if addresses is None:
         op, space = slots[0].op, slots[0].space
@@ -102,14 +100,13 @@ def _place(memory: LocalMemory, slots: Sequence[_Local], following: int, target:
 
 
 def _has_address(op: BufferOp, space: Space) -> CompileError:
-    """Return the error for a buffer that already has an address."""
     assert op.address is not None
     layer = op_name(op)
     of = f" of {layer!r}" if layer and layer != op.label.data else ""
     return CompileError(
         f"buffer {op.label.data!r}{of} in memory {space} has the address {op.address.value.data} already",
         op=op.name,
-        hint="leave it out where npu-allocate-local is to run, or run only the passes after that one",
+        hint="remove the address, or run only the passes after npu-allocate-local",
     )
 
 
@@ -143,7 +140,7 @@ def _read(block: Block) -> list[list[_Local]]:
 
 
 class LocalMemory:
-    """One local memory, allocated layer by layer. ``gaps``: free ranges for the slots of the current layer."""
+    """Slots of one local memory, allocated layer by layer. ``gaps``: free ranges for the slots of the current layer."""
 
     def __init__(self, size: int) -> None:
         self.gaps: Sequence[tuple[int, int]] = [(0, size)]
@@ -152,7 +149,7 @@ class LocalMemory:
     def place(self, sizes: Sequence[int], following: int = 0) -> list[int] | None:
         """Return addresses of adjacent slots of ``sizes``, or None if no gap holds all of them.
 
-        ``following``: units that the next layer's slots will take together.
+        ``following``: units that the slots of the next layer need together.
         """
         total = sum(sizes)
         start = self._start(total, following)
@@ -167,10 +164,10 @@ class LocalMemory:
         return addresses
 
     def _start(self, total: int, following: int) -> int | None:
-        """Return the start of a range of ``total`` units that overwrites the least of the previous layer's slots.
+        """Return the start of a range of ``total`` units with the least overlap with the previous layer's slots.
 
-        If several starts are equally good and the next layer's slots do not fit next to the range, return the last
-        start. The first slots of the next layer, which are filled first, then lie in free bytes.
+        Several starts may be equally good. If the next layer's slots do not fit next to the range, the last start is
+        best: it leaves free bytes for the first slots of the next layer, which are filled first.
         """
         first, last = self._last
         candidates = [

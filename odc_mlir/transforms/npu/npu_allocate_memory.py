@@ -66,12 +66,15 @@ class NpuAllocateMemoryPass(ProgramPass):
 
 
 def _set_address(op: BufferOp | MemoryOp, buffer: Buffer, address: int) -> None:
-    """Set the address, and erase the lifetime, which no later pass needs; raise CompileError if the address differs."""
+    """Set the address, and erase the lifetime, which no later pass needs.
+
+    Raises CompileError for a different given address.
+    """
     if buffer.address not in (None, address):
         raise CompileError(
-            f"buffer {buffer.name!r} in memory {buffer.space} has the address {buffer.address}, its place is {address}",
+            f"buffer {buffer.name!r} in memory {buffer.space} has the address {buffer.address}, assigned is {address}",
             op=op.name,
-            hint="leave the address out",
+            hint="remove the address",
         )
     if isinstance(op, BufferOp):
         op.properties["address"] = integer(address)
@@ -79,7 +82,7 @@ def _set_address(op: BufferOp | MemoryOp, buffer: Buffer, address: int) -> None:
 
 
 def _peak(program: DecodedProgram, intervals: Sequence[arena.Interval[Buffer]], used: int) -> DictionaryAttr:
-    """Return an attribute that describes the arena's peak of live bytes; ``used``: size of the arena."""
+    """Return an attribute that describes the arena's peak of live bytes. ``used``: size of the arena in bytes."""
     at, alive = arena.busiest(intervals)
     commands = [command for command in program.commands if not arena.is_prefetch(command)]
     name = location_names(program.locations[commands[at].layer])[:1] if alive else ()

@@ -14,7 +14,7 @@ A window operation that already has a tiling keeps it. The slot counts of this t
 the result of the operation stay in the tile buffer. A program with such an operation is not cut into stripes.
 
 Weights that every tile reads again are assumed to be prefetched to SRAM. If memory mode is ``flash``, and an SRAM limit
-or ``prefer = memory`` leaves no room for the weights beside the tensors, each read is charged to the off-chip port.
+or ``prefer = memory`` leaves no room for the weights after the tensors, each read is charged to the off-chip port.
 
 A program with ``npu.tiled_for = {sram = 50}`` is tiled for a machine with 50 % of the target's SRAM bandwidth. The
 other resources are ``lanes``, ``array`` (including ports and lanes), and ``room`` (the capacity of the SRAM).

@@ -1,4 +1,4 @@
-"""``npu-cut-stripes``: solve which chains of operations are computed a few rows at a time, to fit in SRAM.
+"""``npu-cut-stripes``: compute chains of operations a few rows at a time, so that they fit in SRAM.
 
 Before, if the SRAM limit leaves no room for the tensor between the two::
 
@@ -81,10 +81,10 @@ def read_chains(attribute: Attribute) -> tuple[stripe_plan.Chain, ...]:
 
 
 def trial_planner(ctx: Context, job: TargetedProgram) -> tuple[stripe_plan.StripePlanner, int] | None:
-    """Return the stripe planner of a program and the bytes available for tensors, or None if no plans have to be tried.
+    """Return the stripe planner of a program and the bytes for tensors, or None if no trials are needed.
 
-    Plans are tried if the SRAM is limited or too small, or if memory is preferred, because their cycles and bytes are
-    known only after the passes that follow.
+    Trials are needed if the SRAM is limited or too small, or if memory is preferred: only later passes determine the
+    cycles and bytes of a plan.
     """
     if job.choice.prefer == "compile-time":
         return None
@@ -115,7 +115,7 @@ def resident_results(ctx: Context, job: TargetedProgram) -> list[SSAValue]:
 
 @dataclass
 class _Cut:
-    """A chain that becomes stripes."""
+    """Chain that becomes stripes."""
 
     graph: stripe_plan.RowGraph
     chain: stripe_plan.Chain
@@ -153,7 +153,6 @@ class _Cut:
     def _stripe(
         self, layer: stripe_plan.RowLayer, rows: stripe_plan.Rows, results: dict[int, tuple[SSAValue, stripe_plan.Rows]]
     ) -> SSAValue:
-        """Return the result of the operation of ``layer``, computed for ``rows`` only."""
         op, operands = layer.op, list[SSAValue]()
         for source, value in zip(layer.sources, op.operands, strict=True):  # ``value``: new if an earlier chain was cut
             wanted, there = source.needed(rows), stripe_plan.Rows(0, source.rows)
@@ -181,7 +180,7 @@ class _Cut:
         return self._insert(made, op)
 
     def _slice(self, value: SSAValue, rows: stripe_plan.Rows, reader: Operation) -> SSAValue:
-        """Return ``rows`` of the image ``value`` for ``reader``, or ``value`` itself if these are all rows."""
+        """Return ``rows`` of the image ``value`` for ``reader``, or ``value`` if these are all rows."""
         kind = tensor_of(value)
         _, height, *pixels = kind.get_shape()
         if rows.count == height:
@@ -194,7 +193,6 @@ class _Cut:
         return self.slices[value, rows]
 
     def _insert(self, made: Operation, origin: Operation) -> SSAValue:
-        """Insert ``made``, which is part of ``origin``, before the chain's last operation."""
         last = self.graph.layers[self.chain.last].op
         made.location = origin.location
         Rewriter.insert_op(made, InsertPoint.before(last))

@@ -31,7 +31,7 @@ from odc_mlir.transforms.npu.lowering.site import tensor_of
 
 
 class MergeReshapes(RewritePattern):
-    """Let a reshape of a reshape read the source of the first reshape."""
+    """Make a reshape of a reshape read the source of the first reshape."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: ReshapeOp, rewriter: PatternRewriter) -> None:
@@ -50,9 +50,9 @@ class DropReshape(RewritePattern):
 
 
 class ShareMatrices(RewritePattern):
-    """Let a matrix product read each matrix once if moves repeat it in a row; moves keep their other effects.
+    """Make a matrix product read each matrix once if moves repeat it in a row.
 
-    Left matrices that share a right matrix become the rows of one left matrix.
+    Moves keep their other effects. Left matrices that share a right matrix become the rows of one left matrix.
     """
 
     @op_type_rewrite_pattern
@@ -94,7 +94,7 @@ def _reshaped(op: npu.MatmulOp, value: SSAValue, shape: Sequence[int]) -> Reshap
 
 
 def _distinct(value: SSAValue, images: int) -> tuple[SSAValue, NDArray[np.int64]] | None:
-    """Return the source tensor of the distinct matrices in ``value``, and the source index of each matrix element.
+    """Return the source tensor of the distinct matrices in ``value``, and the source index of each element.
 
     Return None unless moves repeat all matrices equally often in a row. ``images``: number of repeated matrices.
     """

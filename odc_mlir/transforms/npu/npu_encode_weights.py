@@ -10,8 +10,8 @@ After, if one of ``codings`` makes the weights shorter::
     %w = npu.buffer "weights" data <…> : !npu.buffer<constants, 2710xi8>
     npu.isa.wload source %w coded_bytes 2710 coding "huffman" target %slot bytes 4096
 
-Every buffer is encoded once, in the coding that makes it shortest, even if several instructions read it. A buffer stays
-unchanged if it is encoded already, or if any instruction other than a raw ``wload`` of the whole buffer reads it.
+Every buffer is encoded once, in the shortest coding, even if several instructions read it. A buffer does not change if
+it is already encoded, or if any instruction other than a raw ``wload`` of the whole buffer reads it.
 ``codings`` limits the candidates, for ablations: ``{codings=raw}`` changes nothing. Rejects unknown codings.
 """
 
@@ -78,7 +78,7 @@ class EncodeWeights(RewritePattern):
             return
         for use in list(op.buffer.uses):
             load = use.operation
-            assert isinstance(load, InstructionOp), "whole buffers are read by wload only"
+            assert isinstance(load, InstructionOp), "only wload reads whole buffers"
             fields = load.field_values
             immediates = fields.immediates.replace(coded_bytes=len(coded.data), coding=coded.coding)
             load.set_fields(fields._replace(immediates=immediates))
@@ -89,7 +89,6 @@ class EncodeWeights(RewritePattern):
 
 
 def _is_whole(buffer: BufferOp, use: Use) -> bool:
-    """Return whether ``use`` is a raw ``wload`` of all of ``buffer``."""
     op = use.operation
     if not isinstance(op, _WLOAD):
         return False

@@ -8,9 +8,9 @@ Before::
 After: ``%2 = npu.conv %0 kernel [3, 3] stride [2, 2] pads [0, 0, 1, 1] …``. The padding holds the zero point in both
 forms, so it adds nothing to the sums.
 
-For other users, a depthwise 1x1 convolution with weights and scale of one replaces the pad; its windows in the padding
-yield the zero point. Such users are, for example, a pool, which ignores padding; a convolution with another zero point;
-or a convolution whose summed padding would exceed the field of a load. The walker erases a pad without users. Only PAD
+For other users, a depthwise 1x1 convolution with weights and scale of one replaces the pad. Its windows in the padding
+yield the zero point. Examples of such users are a pool, which ignores padding, a convolution with another zero point,
+and a convolution whose summed padding would exceed the field of a load. The walker erases a pad without users. Only PAD
 of an image becomes ``npu.pad``; any other PAD becomes ``npu.move``.
 """
 
@@ -29,7 +29,7 @@ IDENTITY = (1 << 30, 1)  # multiplier and exponent of the factor 1
 
 
 class FusePadding(RewritePattern):
-    """Let a convolution read the source of a pad with the same zero point, and pad by the sum of both paddings."""
+    """Make a convolution read the source of a pad with the same zero point, and add both paddings."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: npu.PadOp, rewriter: PatternRewriter) -> None:

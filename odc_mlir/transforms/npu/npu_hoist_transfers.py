@@ -1,4 +1,4 @@
-"""``npu-hoist-transfers``: hoist loads to where their slots become free, by an analysis of the whole program.
+"""``npu-hoist-transfers``: move loads up to the point at which their slots become free.
 
 Before::
 
@@ -16,10 +16,10 @@ After::
     npu.isa.store source %b target %y …
     npu.isa.conv input %c output %d …
 
-Queues run independently, so a transfer that is issued earlier overlaps with the instructions that it passed. Each
-transfer moves up, across tiles and layers, to right after the last instruction that it depends on; the order within
-each queue is preserved. A transfer is at most half a queue ahead of its original place, because a full queue stops the
-fetch of all instructions after it.
+Queues run independently, so a transfer that is issued earlier overlaps with the instructions that it passed. An
+analysis of the whole program moves each transfer up, across tiles and layers, to right after the last instruction that
+it depends on. The order within each queue does not change. A transfer moves ahead by at most half a queue, because a
+full queue stops the fetch of all instructions after it.
 
 Buffers move to the top, and unused ones are removed. The slots need addresses in local memories, because slots that
 share bytes limit hoisting.
@@ -59,7 +59,7 @@ class NpuHoistTransfersPass(ProgramPass):
 
 
 def _reorder(block: Block, program: DecodedProgram, order: Sequence[int]) -> None:
-    """Put instructions into ``order``, and buffers on top in the order of their first use."""
+    """Arrange instructions in ``order``, after buffers in the order of their first use."""
     memories = [op for op in program.declarations.values() if isinstance(op, MemoryOp)]
     used = buffers_of([program.commands[index] for index in order])
     buffers = [program.declarations[buffer] for buffer in used if not buffer.is_memory]
@@ -78,9 +78,9 @@ MOVED = frozenset({Queue.LOAD, Queue.WEIGHT})
 
 
 def hoist_transfers(commands: Sequence[Command], found: Sequence[Latest], queue_depth: int) -> list[int]:
-    """Return the indices of ``commands`` in an order with every transfer as early as the dependences ``found`` allow.
+    """Return the indices of ``commands`` with every transfer as early as the dependences ``found`` allow.
 
-    A transfer is at most half a queue ahead of its original place.
+    A transfer moves ahead by at most half a queue.
     """
     lookahead = max(1, queue_depth // 2)
     fixed = 0  # number of commands so far that do not move

@@ -1,4 +1,4 @@
-"""``npu-insert-sync``: order conflicting instructions of different queues by semaphores, by an analysis.
+"""``npu-insert-sync``: order conflicting instructions of different queues by semaphores.
 
 Before::
 
@@ -12,9 +12,9 @@ After::
 
 An instruction has room for two waits and two posts; ``npu.isa.sync`` takes the rest. All buffers need addresses.
 
-Each ordered pair of queues has one semaphore. Vector clocks record which commands are complete when a command starts,
-as follows from earlier waits of its queue and the clocks of the commands that posted. Only a dependence that the clocks
-do not cover costs a token. Tokens of one semaphore are posted and taken in the same order, so a counter is enough.
+Each ordered pair of queues has one semaphore. Vector clocks record which commands are complete when a command starts.
+They follow from earlier waits of its queue and from the clocks of the commands that posted. Only a dependence that the
+clocks do not cover costs a token. Tokens of a semaphore are posted and taken in the same order, so a counter is enough.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class NpuInsertSyncPass(ProgramPass):
 
 
 Tokens = dict[int, list[int]]
-"""Map from the index of a command to the semaphores that it waits on or posts, if there are any."""
+"""Semaphores that commands wait on or post, by command index."""
 
 WORKING: tuple[Queue, ...] = tuple(queue for queue in Queue if queue is not Queue.FETCH)
 
@@ -65,7 +65,7 @@ SEMAPHORE_OF: dict[tuple[Queue, Queue], int] = {(s, t): semaphore(s, t) for s in
 
 
 def find_tokens(commands: Sequence[Command]) -> tuple[Tokens, Tokens]:
-    """Return the semaphores that commands have to wait on, and those that they have to post."""
+    """Return the semaphores that commands must wait on, and the semaphores that they must post."""
     # The clock at the head of each queue, and the clock after each command. Commands of a queue without a wait between
     # them share a clock, which does not count the queue itself.
     known = {queue: [-1] * len(Queue) for queue in Queue}
@@ -90,9 +90,9 @@ def find_tokens(commands: Sequence[Command]) -> tuple[Tokens, Tokens]:
 
 
 def insert_sync(block: Block, program: DecodedProgram) -> None:
-    """Set waits and posts of the instructions in ``block``; ``sync`` takes tokens beyond an instruction's limit.
+    """Set waits and posts of the instructions in ``block``.
 
-    ``program``: analysis of ``block``, which becomes invalid.
+    ``sync`` instructions take tokens beyond an instruction's limit. ``program`` becomes invalid.
     """
     waits, posts = find_tokens(program.working)
     for index, op in enumerate(program.ops[: len(program.working)]):
@@ -108,7 +108,6 @@ def insert_sync(block: Block, program: DecodedProgram) -> None:
 
 
 def _sync(queue: Queue, like: InstructionOp, **tokens: Sequence[int]) -> InstructionOp:
-    """Return an instruction for the layer of ``like`` that only waits or posts."""
     made = BY_MNEMONIC["sync"].of(Fields(shared("sync", {}), (), queue), [], like.location)
     set_semaphores(made, **tokens)
     return made

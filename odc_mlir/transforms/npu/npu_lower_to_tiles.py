@@ -24,8 +24,8 @@ The program's ``npu.fused`` maps the name of each such operation to the name of 
 Buffers of memory regions are at the top; the slots of a layer are before its first instruction. No buffer has an
 address; ``binds`` gives the numbers of the inputs or outputs in a buffer.
 
-There is a pattern for each kind of operation; xDSL's ``PatternRewriteWalker`` applies them in program order. Rejects
-operations of another level, and softmax over rows that do not fit in the tile buffer.
+Each kind of operation has a pattern, which xDSL's ``PatternRewriteWalker`` applies in program order. Rejects operations
+of another level, and softmax over rows that do not fit in the tile buffer.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ TensorOpT = TypeVar("TensorOpT", bound=npu.NpuTensorOp)
 class Emission:
     """Instructions and buffers of one program, emitted while its operations are lowered in order.
 
-    Lowered operations are erased together with the yield, because later operations refer to their results until then.
+    Lowered operations are erased together with the yield, because later operations refer to their results.
     """
 
     def __init__(self, ctx: Context, job: TargetedProgram) -> None:
@@ -94,15 +94,13 @@ class Emission:
         self._lowered: list[Operation] = []
 
     def layer(self, op: TensorOpT) -> Layer[TensorOpT]:
-        """Return ``op`` with the buffers of its tensors."""
         return cast(Layer[TensorOpT], self._layers.layers[self._numbers[op]])
 
     def window_layer(self, op: TensorOpT) -> WindowLayer[TensorOpT]:
-        """Return ``op``, a window operation, with its geometry."""
         return cast(WindowLayer[TensorOpT], self.layer(op))
 
     def follower(self, op: npu.NpuTensorOp) -> Layer[npu.ElementwiseOp] | None:
-        """Return the layer that is computed with each tile of ``op``, if its tiling has operand slots."""
+        """Return the layer that is computed with each tile of ``op`` because its tiling has operand slots, or None."""
         tiling = op.attributes.get(TILING)
         if not isinstance(tiling, TilingAttr) or not tiling.data.operand_slots:
             return None
@@ -113,7 +111,7 @@ class Emission:
         return self.layer(behind)
 
     def enter(self, op: npu.NpuTensorOp) -> None:
-        """Begin the layer of ``op``, to which all slots taken from now on belong."""
+        """Begin the layer of ``op``; all later slots belong to this layer."""
         next(self._progress, None)
         self._follower, layer = None, self.layer(op)
         self.memories.enter(slot_bytes(op, self.target))
@@ -121,7 +119,7 @@ class Emission:
             self.memories.declared.append(layer.result.buffer)
 
     def emit(self, op: npu.NpuTensorOp, commands: Iterable[Command], rewriter: PatternRewriter) -> None:
-        """Insert the slots and the instructions of ``op``, in this order."""
+        """Insert the slots and then the instructions of ``op``."""
         made = []
         if (fill := self._layers.fills.get(self._numbers[op])) is not None:
             result, code = fill
@@ -133,7 +131,7 @@ class Emission:
         self.keep(op)
 
     def keep(self, op: Operation) -> None:
-        """Keep ``op``, which has been lowered, until the end of the program."""
+        """Keep the lowered ``op`` until the end of the program."""
         self._lowered.append(op)
 
     def end(self, op: YieldOp, rewriter: PatternRewriter) -> None:
@@ -147,7 +145,7 @@ class Emission:
             rewriter.erase(lowered)
 
     def _instructions(self, commands: Iterable[Command], op: Operation, rewriter: PatternRewriter) -> list[Operation]:
-        """Make instructions; insert each buffer of a memory region at the top of the program when it is first used."""
+        """Create instructions, and insert each new buffer of a memory region at the top of the program."""
         made: list[Operation] = []
         regions: list[Operation] = []
         for item in commands:
@@ -169,7 +167,6 @@ class Emission:
 
 
 def _bounded(commands: Iterable[Command], target: Target) -> Iterator[Command]:
-    """Yield ``commands`` of one layer; raise CompileError if there are too many."""
     for count, item in enumerate(commands, 1):
         if count > MOST_LAYER_COMMANDS:
             raise CompileError(
@@ -180,7 +177,7 @@ def _bounded(commands: Iterable[Command], target: Target) -> Iterator[Command]:
 
 
 class TilePattern(LoweringPattern[TensorOpT]):
-    """A pattern that lowers one kind of tensor operation to instructions on its tiles."""
+    """Lower one kind of tensor operation to instructions on its tiles."""
 
     def __init__(self, emission: Emission) -> None:
         self.emission = emission
@@ -195,12 +192,12 @@ class TilePattern(LoweringPattern[TensorOpT]):
 
     @staticmethod
     def stream(layer: Layer[Any], memories: LocalMemories, /) -> Iterator[Command]:
-        """Yield the commands of ``layer``, whose slots are taken from ``memories``."""
+        """Yield the commands of ``layer``, which takes its slots from ``memories``."""
         raise NotImplementedError
 
 
 class TileView(LoweringPattern[npu.ReshapeOp | npu.ConstantOp | npu.MoveOp]):
-    """Lower a constant, a reshape or a move marked as a view to no instruction: users refer to the base buffer."""
+    """Lower a constant, a reshape or a move marked as a view to no instruction; users refer to the base buffer."""
 
     def __init__(self, emission: Emission) -> None:
         self.emission = emission
@@ -214,7 +211,7 @@ class TileView(LoweringPattern[npu.ReshapeOp | npu.ConstantOp | npu.MoveOp]):
 
 
 class TileConv(TilePattern[npu.ConvOp]):
-    """Lower ``npu.conv``, and the element-wise operation that is computed with each of its tiles, if there is one."""
+    """Lower ``npu.conv``, and the element-wise operation that is computed with each of its tiles."""
 
     def commands(self, op: npu.ConvOp, to: Emission, /) -> Iterator[Command]:
         layer, follower = to.window_layer(op), to.follower(op)
@@ -239,7 +236,7 @@ class TilePool(TilePattern[npu.PoolOp]):
 
 
 class TileElementwise(TilePattern[npu.ElementwiseOp | npu.ScaleOp | npu.LutOp | npu.SigmoidOp]):
-    """Lower an element-wise operation on one or two tensors, to no instruction if a convolution computes it."""
+    """Lower an element-wise operation, unless a convolution computes it."""
 
     def commands(
         self, op: npu.ElementwiseOp | npu.ScaleOp | npu.LutOp | npu.SigmoidOp, to: Emission, /
@@ -248,7 +245,7 @@ class TileElementwise(TilePattern[npu.ElementwiseOp | npu.ScaleOp | npu.LutOp | 
 
 
 class TileMove(TilePattern[npu.MoveOp]):
-    """Lower an ``npu.move`` that is no view."""
+    """Lower an ``npu.move`` that is not a view."""
 
     stream = staticmethod(move_commands)
 

@@ -18,7 +18,7 @@ the arena; constants without room are read from off-chip memory when used. Other
 If some constants do not fit, an estimate decides which of the two policies is faster; option ``room`` overrides the
 estimate. A program with ``npu.prefetch``, which ``npu-search-plans`` sets, has its own options.
 
-Does nothing in mode ``sram``, where constants are behind the SRAM port already. Rejects programs whose tensors do not
+Does nothing in mode ``sram``, where constants use the SRAM port anyway. Rejects programs whose tensors do not
 fit in the SRAM limit.
 """
 
@@ -57,13 +57,12 @@ class Prefetch(NamedTuple):
 
     @property
     def attribute(self) -> DictionaryAttr:
-        """Return the options as the attribute ``npu.prefetch``."""
+        """Attribute ``npu.prefetch`` with the options."""
         limit = {} if self.sram_limit is None else {"sram_limit": IntegerAttr(self.sram_limit, i64)}
         return DictionaryAttr({"room": StringAttr(self.room), **limit})
 
 
 def _read_prefetch(attribute: Attribute) -> Prefetch:
-    """Return the options in ``npu.prefetch``; raise CompileError for a malformed attribute."""
     data = attribute.data if isinstance(attribute, DictionaryAttr) else {}
     room, limit = data.get("room"), data.get("sram_limit")
     rooms = {name: name for name in get_args(Room)}
@@ -79,10 +78,10 @@ class NpuPrefetchConstantsPass(ProgramPass):
     name = "npu-prefetch-constants"
 
     room: Room = "best"
-    """SRAM for constants: rest (what tensors leave free), all (of the SRAM limit), or best (chosen by an estimate)."""
+    """SRAM for constants: rest (bytes that tensors leave free), all (of the SRAM limit), or best (by an estimate)."""
 
     sram_limit: int | None = None
-    """Bytes of SRAM to use; default: what the target or its limit allows."""
+    """Bytes of SRAM to use; default: the limit of the target."""
 
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
         if job.memory != "flash":
@@ -101,7 +100,7 @@ class NpuPrefetchConstantsPass(ProgramPass):
 
 
 def _insert_copy(block: Block, program: DecodedProgram, copy: ConstantCopy) -> list[BufferOp]:
-    """Insert ``copy`` and let the readers of its constants read its target; return its two buffer declarations."""
+    """Insert ``copy``, make the readers of its constants read its target, and return both buffer declarations."""
     location, size = program.locations[copy.layer], copy.size
     data = b"".join(constant.data or b"" for constant in copy.constants)
     source = Buffer(copy.constants[0].name, Space.CONSTANTS, size, data=data)
@@ -119,7 +118,6 @@ def _insert_copy(block: Block, program: DecodedProgram, copy: ConstantCopy) -> l
 
 
 def _redirect(use: Use, target: SSAValue, start: int) -> None:
-    """Let an instruction read a constant at ``start`` of ``target``."""
     op = use.operation
     assert is_instruction(op), "only instructions use buffers"
     fields = op.field_values

@@ -1,4 +1,4 @@
-"""``npu-roll-loops``: turn repetitions in a finished program into hardware loops, by a solver.
+"""``npu-roll-loops``: turn repetitions in a finished program into hardware loops.
 
 Before::
 
@@ -15,11 +15,11 @@ After::
       npu.isa.conv … input %slot … posts [3]
     }
 
-The same instructions are issued in the same order with the same addresses; the binary holds the body once, and the NPU
-fetches it once. Dynamic programming finds the cheapest cover of the program by loops and single instructions. The body
-of a loop fits in the loop buffer. It holds tiles of one tensor operation and of operations fused with it, or stripes of
-a chain. If an address steps from one buffer into the next, the instruction refers to the whole memory (``npu.memory``);
-unused buffers of local memories are removed. All buffers need addresses; existing loops are kept.
+The NPU issues the same instructions in the same order with the same addresses. The binary holds the body once, and the
+NPU fetches it once. Dynamic programming finds the cheapest cover of the program by loops and single instructions. The
+body of a loop fits in the loop buffer. It holds tiles of one tensor operation and of operations fused with it, or
+stripes of a chain. If an address steps from one buffer into the next, the instruction refers to the whole memory
+(``npu.memory``). Unused buffers of local memories are removed. All buffers need addresses. Existing loops are kept.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _DECLARATIONS = (npu_isa.BufferOp, npu_isa.MemoryOp)
 
 
 class _Homes(npu_isa.Homes):
-    """Memory and address of each buffer, and the name of each layer, looked up once.
+    """Cache of the memory and address of each buffer, and of the name of each layer.
 
     ``fused``: map from the name of a fused layer to the name of the layer that computes it.
     """
@@ -74,20 +74,19 @@ class _Homes(npu_isa.Homes):
         self._layers: dict[int, tuple[str, LocationAttr]] = {}  # keeps locations alive, so that ids stay unique
 
     def layer(self, op: Operation) -> str:
-        """Return the name of the layer of ``op``."""
         known = self._layers.get(id(op.location))
         if known is None:
             known = self._layers[id(op.location)] = op_name(op), op.location
         return known[0]
 
     def group(self, layer: str) -> str:
-        """Return the layer whose loops may hold instructions of ``layer``."""
+        """Return the layer whose loops may contain instructions of ``layer``."""
         found = self._fused.get(layer)
         return found.data if type(found) is StringAttr else layer
 
 
 def _issue(op: Operation, homes: _Homes) -> IssuedInstruction:
-    """Return the properties of ``op`` that determine whether a loop can hold it."""
+    """Return the properties of ``op`` that determine which loops may contain it."""
     if not npu_isa.is_instruction(op) or op.SPEC.mnemonic == "halt":
         return _APART
     fields, layer, spec = op.field_values, homes.layer(op), op.SPEC
@@ -109,8 +108,6 @@ def _issue(op: Operation, homes: _Homes) -> IssuedInstruction:
 
 
 class _Memories:
-    """The memories of the buffers of a block."""
-
     def __init__(self, block: Block, homes: npu_isa.Homes) -> None:
         self.block = block
         self.buffers: list[npu_isa.BufferOp] = []
@@ -125,7 +122,7 @@ class _Memories:
                 self._whole[op.space] = op
 
     def whole(self, space: Space, like: Operation) -> SSAValue:
-        """Return the memory ``space`` as a whole, up to the end of its last buffer."""
+        """Return the whole memory ``space``, up to the end of its last buffer."""
         if space not in self._whole:
             made = npu_isa.MemoryOp(flat_type(space, self._ends[space]))
             made.location = like.location
@@ -134,7 +131,6 @@ class _Memories:
         return self._whole[space].buffer
 
     def drop_unused_slots(self) -> None:
-        """Erase buffers of local memories without uses; buffers of regions describe their contents and stay."""
         for op in self.buffers:
             made = op.results[0]
             type_ = made.type
@@ -156,7 +152,7 @@ def _roll(
     made.location = body[0].location
     memories.block.insert_op_before(made, body[0])
     for index, op in enumerate(body, loop.start):
-        assert npu_isa.is_instruction(op), "loops are made of instructions"
+        assert npu_isa.is_instruction(op), "loops contain only instructions"
         first, second = issues[index].addresses, issues[index + loop.length].addresses
         steps = [after - before for before, after in zip(first, second, strict=True)]
         if any(steps):
@@ -204,15 +200,15 @@ _MOST_ITERATIONS = field_range("loop", "count")[1]
 
 
 Numbers = NDArray[np.integer[Any]]
-"""Positions, kinds and addresses have 32 bits, because they are read about a hundred times; other numbers have 64."""
+"""Array of positions, kinds or addresses with 32 bits, which are read about a hundred times, or of 64-bit numbers."""
 
 
 class IssuedInstruction(NamedTuple):
-    """Properties of an instruction that determine whether a loop can hold it.
+    """Properties of an instruction that determine which loops may contain it.
 
-    ``kind`` is equal for instructions that differ in their addresses only, and None for one that no loop may hold.
-    ``layer`` is equal for instructions that one loop may hold together. ``addresses`` are absolute; ``step_bits`` is
-    the width of each address step.
+    ``kind``: equal for instructions that differ only in their addresses, None for an instruction outside of loops.
+    ``layer``: equal for instructions that may share a loop. ``addresses``: absolute addresses. ``step_bits``: width of
+    each address step.
     """
 
     kind: Hashable | None
@@ -226,7 +222,7 @@ _APART = IssuedInstruction(None, None, (), (), 0)
 
 
 class Loop(NamedTuple):
-    """A loop whose body is the instructions ``[start, start + length)``."""
+    """Loop with the body ``[start, start + length)``, in instruction numbers."""
 
     start: int
     length: int
@@ -234,7 +230,7 @@ class Loop(NamedTuple):
 
 
 def find_loops(program: Sequence[IssuedInstruction], buffer_bytes: int) -> list[Loop]:
-    """Return the loops of the cheapest form of ``program``, in order; their bodies fit in ``buffer_bytes``."""
+    """Return the loops of the cheapest form of ``program``, whose bodies fit in ``buffer_bytes``, in order."""
     chosen = _best_loops(program, buffer_bytes)
     loops: list[Loop] = []
     index = 0
@@ -273,7 +269,7 @@ _NO_CANDIDATE = (-1, 0, 0, 0)
 def _candidates(program: Sequence[IssuedInstruction], buffer_bytes: int) -> NDArray[np.int64]:
     """Return loops with as many iterations as possible, as columns (position, instructions, iterations, bytes).
 
-    Columns are in order of the length of the body.
+    Columns are sorted by body length.
     """
     kinds, addresses, sizes = _arrays(program)
     low, high = _step_limits(program)
@@ -308,7 +304,7 @@ def _candidates(program: Sequence[IssuedInstruction], buffer_bytes: int) -> NDAr
 
 
 def _arrays(program: Sequence[IssuedInstruction]) -> tuple[Numbers, Numbers, Numbers]:
-    """Return each instruction's kind (-1: never in a loop), addresses (a row per address field), and bytes."""
+    """Return each instruction's kind (-1: outside of loops), addresses (a row per address field), and bytes."""
     numbers: dict[Hashable, int] = {}
     kinds = [-1 if item.kind is None else numbers.setdefault(item.kind, len(numbers)) for item in program]
     addresses = _columns([item.addresses for item in program], 0)
@@ -316,13 +312,12 @@ def _arrays(program: Sequence[IssuedInstruction]) -> tuple[Numbers, Numbers, Num
 
 
 def _step_limits(program: Sequence[IssuedInstruction]) -> tuple[Numbers, Numbers]:
-    """Return the smallest and the largest step of every address of every instruction."""
     high = ((1 << (_columns([item.step_bits for item in program], 1).astype(np.int64) - 1)) - 1).astype(np.int32)
     return -high - 1, high
 
 
 def _columns(rows: Sequence[tuple[int, ...]], missing: int) -> Numbers:
-    """Return ``rows`` as columns of an array, filled up with ``missing``."""
+    """Return ``rows`` as columns of an array, padded with ``missing``."""
     width = max(1, max(map(len, rows), default=0))
     padding = (missing,) * width
     table = np.array([row + padding[len(row) :] for row in rows], np.int32).reshape(len(rows), width)
@@ -330,7 +325,7 @@ def _columns(rows: Sequence[tuple[int, ...]], missing: int) -> Numbers:
 
 
 def _run_lengths(flags: NDArray[np.bool_]) -> Numbers:
-    """Return, for each position, the number of consecutive set flags from that position on."""
+    """Return, for each position, the number of consecutive set flags that start there."""
     positions = np.arange(len(flags), dtype=np.int32)
     stops = np.where(flags, np.int32(len(flags)), positions)
     ends: Numbers = np.minimum.accumulate(stops[::-1])[::-1]

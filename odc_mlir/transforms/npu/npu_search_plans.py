@@ -1,7 +1,7 @@
 """``npu-search-plans``: choose stripes, tilings and prefetched constants by simulating several programs.
 
-Only a finished program shows how transfers of different layers overlap, how many constants are prefetched and which
-results reuse memory. The pass therefore runs the following passes on copies of the program, and simulates them:
+Only a finished program determines how transfers of different layers overlap, how many constants are prefetched and
+which results reuse memory. The pass therefore runs the following passes on copies of the program, and simulates them:
 
 * with stripes for more and for less memory than is available, if memory is preferred or the tensors do not fit in SRAM
   or in the SRAM limit. The memory sizes form a fixed series, so a larger limit finds all plans that a smaller limit
@@ -59,25 +59,25 @@ from odc_mlir.transforms.npu.schedule.tensor_ir import has_tilings
 from odc_mlir.transforms.npu.schedule.window_search import tilings_of
 
 LOWERED, SCHEDULED = "npu", "npu-alloc"  # stages between which a program becomes instructions
-MISSES = 3  # the search ends after this many plans in a row that are no better
-INSTRUCTIONS = 200_000  # the search ends after this many instructions, which take about 0.1 ms each
-LIMIT_STEP = 1.2**0.5  # factor between the SRAM limits for which prefetching is tried
+MISSES = 3  # plans in a row without improvement after which the search ends
+INSTRUCTIONS = 200_000  # instructions, of about 0.1 ms each, after which the search ends
+LIMIT_STEP = 1.2**0.5  # factor between the SRAM limits of prefetching trials
 LIMITS = 6  # number of these limits
-MEMORY_STEP = 0.85  # factor between the memory sizes of plans that are tried at any limit
+MEMORY_STEP = 0.85  # factor between the memory sizes of plans to try at any limit
 SLOWDOWN = 1.05  # cycles allowed relative to the fastest program, if memory is preferred
 MACHINES = (("lanes", 50), ("sram", 50), ("sram", 200), ("array", 50), ("room", 0))
-"""Machines for which tiles are tried, as (resource, percentage): a better target never gets a slower program."""
+"""Machines for which to try tiles, as (resource, percentage). A better target never gets a slower program."""
 
 
 class TrialPlan(NamedTuple):
-    """Stripes (None: chosen without a search), and resources of the machine for which tiles are chosen, in percent."""
+    """Stripes (None: chosen without a search), and machine for which tiles are chosen, in percent per resource."""
 
     stripes: StripePlan | None = None
     machine: tuple[tuple[str, int], ...] = ()
 
     @property
     def attributes(self) -> dict[str, Attribute]:
-        """The attributes that make passes follow this plan."""
+        """Attributes that make passes follow this plan."""
         found: dict[str, Attribute] = {}
         if self.stripes is not None:
             found[CHAINS] = chains_attribute(self.stripes.chains)
@@ -109,14 +109,14 @@ class NpuSearchPlansPass(ModulePass):
                     kept = str(DictionaryAttr(_Trials(ctx, alone, job, *(found or (None, 0))).choice()))
                 memo.put(key, kept)
             chosen = Parser(ctx, kept).parse_attribute()
-            assert isinstance(chosen, DictionaryAttr), "memos are written here only"
+            assert isinstance(chosen, DictionaryAttr), "only this pass writes memos"
             given |= chosen.data
             _free(alone)
 
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """A choice with the cycles and arena bytes of its program. ``ready``: module before constants are prefetched."""
+    """Plan with the cycles and arena bytes of its program. ``ready``: module before constants are prefetched."""
 
     plan: TrialPlan
     prefetch: Prefetch
@@ -146,7 +146,7 @@ class _Trials:
         self.passes = list(pipelines.passes_until(SCHEDULED, after=LOWERED))[1:]
 
     def choice(self) -> dict[str, Attribute]:
-        """Return the attributes of the best program found, or of the plan with the least memory if none fits."""
+        """Return the attributes of the best trial, or of the plan with the least memory if none fits."""
         best = self._whole() if self.planner is None else self._striped(self.planner.front)
         if isinstance(best, TrialPlan):
             return best.attributes
@@ -164,12 +164,11 @@ class _Trials:
         return attributes if best.prefetch == Prefetch() else attributes | {PREFETCH: best.prefetch.attribute}
 
     def _whole(self) -> _Trial | TrialPlan:
-        """Try the program without stripes; if it fails, later passes report the reason."""
         found = self._cut(TrialPlan())
         return found if isinstance(found, _Trial) else TrialPlan()
 
     def _striped(self, plans: Sequence[StripePlan]) -> _Trial | TrialPlan:
-        """Return the best of ``plans``, which need less and less memory; the last plan if none fits."""
+        """Return the best of ``plans``, which are sorted by falling memory, or the last plan if none fits."""
         first = next((k for k, plan in enumerate(plans) if plan.arena_bytes <= self.room), len(plans) - 1)
         place, best = self._fitting(plans, first)
         if best is None:
@@ -182,7 +181,7 @@ class _Trials:
         return self._better(best, _ladder(plans, place), misses=len(plans))
 
     def _fitting(self, plans: Sequence[StripePlan], first: int) -> tuple[int, _Trial | None]:
-        """Return (index, trial) of the first plan from ``first`` on that fits, or (last index, None) if none fits."""
+        """Return (index, trial) of the first fitting plan from ``first``, or (last index, None)."""
         for place in range(first, len(plans)):
             found = self._cut(TrialPlan(plans[place]))
             if isinstance(found, _Trial):
@@ -192,7 +191,7 @@ class _Trials:
         return len(plans) - 1, None
 
     def _better(self, best: _Trial, plans: Iterable[TrialPlan], misses: int = MISSES) -> _Trial:
-        """Return the best of ``best`` and ``plans``; stop after ``misses`` plans in a row that are no better."""
+        """Return the best of ``best`` and ``plans``; stop after ``misses`` plans in a row without improvement."""
         missed = 0
         for plan in plans:
             if missed == misses or self.instructions > INSTRUCTIONS:
@@ -204,7 +203,7 @@ class _Trials:
         return best
 
     def _cut(self, plan: TrialPlan) -> _Trial | OdcError | None:
-        """Try a plan; return the error that it causes, or None if an equal plan has been tried already."""
+        """Try a plan; return its trial or error, or None if an equal plan has been tried."""
         tell(self.context, "npu-sched: trying a plan")
         self.tried.add(plan)
         module = clone_module(self.lowered)
@@ -223,7 +222,6 @@ class _Trials:
         return found
 
     def _run(self, module: ModuleOp, passes: Sequence[StagedPass]) -> OdcError | None:
-        """Run passes; return the error that one raises."""
         try:
             pipelines.run_passes(self.context, module, passes)
         except TimeLimitError:
@@ -233,7 +231,7 @@ class _Trials:
         return None
 
     def _finished(self, plan: TrialPlan, ready: ModuleOp, prefetch: Prefetch) -> _Trial | OdcError | None:
-        """Compile and simulate a copy of ``ready``; return None for an equal program or if the program is too slow."""
+        """Compile and simulate a copy of ``ready``; return None for a known program or if the program is too slow."""
         from odc_mlir.emitter.program import emit_program  # large programs that fit need no simulator
         from odc_mlir.simulator.program import load
         from odc_mlir.simulator.run import simulate
@@ -275,7 +273,6 @@ class _Trials:
         return best
 
     def _preferred(self, best: _Trial, found: _Trial | OdcError | None) -> _Trial:
-        """Return the better trial; free the module of the other, which may be large."""
         if not isinstance(found, _Trial):
             return best
         better = found.cycles < best.cycles
@@ -288,17 +285,15 @@ class _Trials:
 
 
 def _is_not(kind: type[ModulePass]) -> Callable[[StagedPass], bool]:
-    """Return a predicate: whether a pass is of another kind than ``kind``."""
     return lambda item: not isinstance(item[1], kind)
 
 
 def _copies(op: Operation) -> bool:
-    """Return whether an operation copies constants, or declares the buffer of such a copy."""
     return "live" in op.properties or isinstance(op, npu_isa.BY_MNEMONIC["copy"])
 
 
 def _ladder(plans: Sequence[StripePlan], place: int) -> Iterator[TrialPlan]:
-    """Select plans for a series of memory sizes that does not depend on ``place``; yield those after ``place``."""
+    """Yield plans for a series of memory sizes after ``place``. The series does not depend on ``place``."""
     last = math.inf
     for number, plan in enumerate(plans):
         if plan.arena_bytes <= MEMORY_STEP * last or number == len(plans) - 1:

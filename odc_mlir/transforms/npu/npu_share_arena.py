@@ -15,9 +15,9 @@ the bytes of an input after its last use, and the bytes of an output before its 
 and outputs could not share bytes with these tensors. Unused inputs have no buffer and stay in their region.
 
 A state that is kept from run to run is an input and an output in one buffer. If the program copies the next value to
-this buffer at the end, the pass lets the program compute the value in this buffer, unless the program would then read
+this buffer at the end, the pass makes the program compute the value in this buffer, unless the program would then read
 bytes of the state that it has already replaced. If a tensor begins as a copy of a tensor that nothing else needs
-afterwards, both share one buffer without the copy: a ``scatter`` into a cache moves one row only.
+afterwards, both share one buffer without the copy. A ``scatter`` into a cache then moves only one row.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ Span = tuple[Buffer, int, int]
 def _merge_state(block: Block) -> bool:
     """Compute the next value of a state in the buffer of the state instead of copying it; return success.
 
-    Values that are inputs, other states or constants are still copied: no instruction of the program computes them.
+    Values that are inputs, other states or constants are still copied, because no instruction computes them.
     """
     program = DecodedProgram(block)
     for index, command in enumerate(program.commands):
@@ -81,7 +81,7 @@ def _merge_state(block: Block) -> bool:
 
 
 def _merge(program: DecodedProgram, kept: Buffer, replaced: Buffer, copies: Sequence[int]) -> None:
-    """Let ``kept`` also hold the content of ``replaced``; erase the commands ``copies`` between the two."""
+    """Merge ``replaced`` into the buffer ``kept``, and erase the commands ``copies`` between the two."""
     for index in copies:
         Rewriter.erase_op(program.ops[index])
     declared, other = program.declarations[kept], program.declarations[replaced]
@@ -91,7 +91,7 @@ def _merge(program: DecodedProgram, kept: Buffer, replaced: Buffer, copies: Sequ
 
 
 def _continue_in_place(block: Block) -> bool:
-    """Let a tensor that begins as a copy of another tensor share the buffer of that tensor; return success."""
+    """Merge a tensor that begins as a copy of another tensor into the buffer of that tensor; return success."""
     program = DecodedProgram(block)
     touched = [{buffer for found in _touched(command) for buffer, _, _ in found} for command in program.commands]
     for index, command in enumerate(program.commands):
@@ -111,7 +111,7 @@ def _continue_in_place(block: Block) -> bool:
 
 
 def _whole_copy(command: Command) -> tuple[Buffer, Buffer] | None:
-    """Return (source, target) if ``command`` copies all bytes of one buffer to another, else None."""
+    """Return (source, target) if ``command`` copies a whole buffer to another, else None."""
     if command.mnemonic != "copy":
         return None
     (source, start), (target, end) = command.places["source"], command.places["target"]
@@ -148,7 +148,6 @@ def _is_written(buffer: Buffer, commands: Sequence[Command]) -> bool:
 
 
 def _touched(command: Command) -> tuple[list[Span], list[Span]]:
-    """Return the bytes that ``command`` reads, and those that it writes, as (buffer, start, end)."""
     reads, writes = (
         [span for area in areas for span in spans(command.places, area)] for areas in command.immediates.effects
     )

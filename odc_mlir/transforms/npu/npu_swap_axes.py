@@ -65,7 +65,6 @@ class SwapAxes(RewritePattern):
 
 
 def _swapped_type(value: SSAValue) -> TensorType[Attribute]:
-    """Return the type of the image ``value`` with height and width swapped."""
     kind = value.type
     assert isinstance(kind, TensorType), "npu operations are on tensors"
     batch, height, width, channels = kind.get_shape()
@@ -73,7 +72,6 @@ def _swapped_type(value: SSAValue) -> TensorType[Attribute]:
 
 
 def _swapped(op: npu.ConvOp | npu.PoolOp) -> dict[str, Attribute]:
-    """Return the properties with height and width swapped."""
     properties = dict(op.properties)
     for name in _PAIRS:
         pair = getattr(op, name, None)

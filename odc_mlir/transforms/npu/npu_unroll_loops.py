@@ -55,7 +55,6 @@ class Unroll(RewritePattern):
 
 
 def _issued(op: InstructionOp, iteration: int) -> InstructionOp:
-    """Return the instruction that the loop around ``op`` issues for ``op`` in ``iteration``."""
     made, fields = op.clone(), op.field_values
     steps = fields.step_of()
     offsets = tuple(

@@ -1,12 +1,12 @@
-"""``npu-verify-memory``: prove by an analysis that a finished program is safe. Changes nothing.
+"""``npu-verify-memory``: prove that a finished program is safe. Changes nothing.
 
-For every instruction, the pass checks that buffers are inside their memory and accesses inside their buffer; that no
-byte of a value in any memory is overwritten through another buffer before its last read; that arena buffers that share
-bytes are in use at different times; that semaphores order conflicts between queues; that an earlier post satisfies
-every wait; and that no token is left over. The program thus terminates with queues of any depth.
+The pass checks that buffers are inside their memory, and accesses inside their buffer. No byte of a value may be
+overwritten through another buffer before its last read. Arena buffers that share bytes must be in use at different
+times. Semaphores must order conflicts between queues, an earlier post must satisfy every wait, and no token may be left
+over. The program thus terminates with queues of any depth.
 
 Rejects loops: run ``npu-unroll-loops`` first. A write through a whole memory (``npu.memory``) may belong to any buffer,
-so it never counts as overwriting a value. Tokens are checked in program order, whichever pass placed them.
+so it never counts as overwriting a value. Tokens are checked in program order.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def verify_program(
     region_bytes: dict[Space, int],
     layers: Mapping[Buffer, str] | None = None,
 ) -> None:
-    """Raise CompileError, naming the instruction, unless the program is safe on ``target``.
+    """Raise CompileError with the instruction's name unless the program is safe on ``target``.
 
     ``region_bytes``: size of each region that is bound at run time. ``layers``: name of each buffer's layer.
     """
@@ -70,7 +70,6 @@ class _Names:
         self.commands, self.layers = commands, layers
 
     def command(self, index: int) -> str:
-        """Return the name of an instruction: its mnemonic and its place in the program."""
         command = self.commands[index]
         return f"instruction {index} ({command.mnemonic} in queue {command.queue.name.lower()})"
 
@@ -93,7 +92,7 @@ def _verify_buffers(buffers: Collection[Buffer], sizes: dict[Space, int], names:
             )
 
 
-_MOVE_ONE = "move one of them, or leave out their addresses and allocate again"
+_MOVE_ONE = "move one of them, or remove their addresses and allocate again"
 
 
 def _verify_arena(commands: Sequence[Command], alignment: int, names: _Names) -> None:
@@ -107,11 +106,10 @@ def _verify_arena(commands: Sequence[Command], alignment: int, names: _Names) ->
 
 
 def _verify_values(hazards: Hazards, names: _Names) -> None:
-    """Check that nothing is overwritten before its last read, in any memory."""
     if (lost := hazards.missed) is not None:
         raise CompileError(
             f"buffers {names.buffer(lost.buffer)} and {names.buffer(lost.by)} share bytes while both are in use: "
-            f"{names.command(lost.overwritten)} overwrites what {names.command(lost.written)} left to be read",
+            f"{names.command(lost.overwritten)} overwrites the result of {names.command(lost.written)} too early",
             hint=_MOVE_ONE,
         )
 

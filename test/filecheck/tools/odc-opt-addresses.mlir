@@ -12,7 +12,7 @@
 // STAGE-SAME: ; stage npu-alloc gives addresses to IR of stage npu-sched (-p npu-alloc); by hand, write `at N`
 // MISSING: error: buffer 'out' of 'conv' in memory outputs has no address
 // MISSING-SAME: ; stage npu-alloc gives addresses to IR of stage npu-sched (-p npu-alloc); by hand, write `at N`
-// MOVED: error: buffer 'in' in memory inputs has the address 128, its place is 0 (pass npu-allocate-memory, op npu.buffer); leave the address out
+// MOVED: error: buffer 'in' in memory inputs has the address 128, assigned is 0 (pass npu-allocate-memory, op npu.buffer); remove the address
 builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
   npu.program @segment_0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> {
     %in = npu.buffer "in" at 128 binds [0] : !npu.buffer<inputs, 32xi8>

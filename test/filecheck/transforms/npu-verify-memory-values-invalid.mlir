@@ -13,8 +13,8 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
     npu.isa.halt
   }
 }
-// CHECK: buffers 'slot' of 'conv1' (tile 64..95) and 'rows' of 'pool2' (tile 80..111) share bytes while both are in use: instruction 1 (load in queue load) overwrites what instruction 0 (load in queue load) left to be read
-// CHECK-SAME: move one of them, or leave out their addresses and allocate again
+// CHECK: buffers 'slot' of 'conv1' (tile 64..95) and 'rows' of 'pool2' (tile 80..111) share bytes while both are in use: instruction 1 (load in queue load) overwrites the result of instruction 0 (load in queue load) too early
+// CHECK-SAME: move one of them, or remove their addresses and allocate again
 
 // -----
 
@@ -31,7 +31,7 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
     npu.isa.halt
   }
 }
-// CHECK: buffers 'a' (tile 64..95) and 'b' (tile 65..96) share bytes while both are in use: instruction 1 (vop in queue vector) overwrites what instruction 0 (load in queue load) left to be read
+// CHECK: buffers 'a' (tile 64..95) and 'b' (tile 65..96) share bytes while both are in use: instruction 1 (vop in queue vector) overwrites the result of instruction 0 (load in queue load) too early
 
 // -----
 

@@ -1,4 +1,4 @@
-"""Tables of functions of one operand's codes, computed by host kernels. The module does not depend on the IR."""
+"""Tables of functions of one operand's codes, computed by host kernels, independent of the IR."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from odc_mlir.numerics.int16_sums import TableSum
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.runtime.kernels.unary import SumOfTables
 
-PIECEWISE = ("LEAKY_RELU", "NEG", "ABS")  # computed by changes of scale
+PIECEWISE = ("LEAKY_RELU", "NEG", "ABS")  # lowered to changes of scale
 SIGMOIDS = ("LOGISTIC", "TANH")
 _RESULT_SCALE = 1 / 32768
 _TOLERANCE = 1e-3  # relative tolerance of the result's scale
@@ -26,7 +26,7 @@ _ALL = np.arange(-(1 << 15), 1 << 15, dtype=np.int16)
 
 
 def function_operand(node: Node) -> int | None:
-    """Return the index of the only dynamic operand of ``node`` if all other operands have one element.
+    """Return the index of the only dynamic operand if all other operands have one element.
 
     Return None if there is no such operand, or if the result has another shape.
     """
@@ -41,7 +41,7 @@ def function_operand(node: Node) -> int | None:
 
 
 def wide_function(node: Node, dynamic: int) -> str | None:
-    """Return why a function of 16-bit codes cannot be computed, or None."""
+    """Return the reason why a function of 16-bit codes cannot be computed, or None."""
     source, result = node.operand(dynamic), node.results[0]
     if result.dtype != "int16":
         return f"{source.name!r} is {source.dtype}, {result.name!r} is {result.dtype}"
@@ -64,7 +64,7 @@ def is_sigmoid(node: Node) -> bool:
 
 
 def results_of(node: Node, arrays: Mapping[int, NDArray[Any]]) -> NDArray[Any]:
-    """Return the result for operands ``arrays``, each a line of codes; all others are one-element constants."""
+    """Return the result for operands ``arrays``, each a line of codes. All other operands are one-element constants."""
     (line,) = {array.shape for array in arrays.values()}
     operands = tuple(
         replace(operand, shape=line, _array=None) if index in arrays and operand is not None else _scalar(operand)
@@ -79,14 +79,14 @@ def results_of(node: Node, arrays: Mapping[int, NDArray[Any]]) -> NDArray[Any]:
 
 
 def _scalar(operand: TensorInfo | None) -> TensorInfo | None:
-    """Return a constant of one element with rank 1, so that it broadcasts over the line of codes."""
+    """Return a one-element constant with rank 1, so that it broadcasts over the line of codes."""
     if operand is None or not operand.static_shape:
         return operand
     return replace(operand, shape=(1,), _array=None)
 
 
 def table_sum_of(node: Node) -> TableSum | None:
-    """Return the tables whose sum the host kernel computes, or None if it computes something else."""
+    """Return the tables whose sum the host kernel computes, or None for other kernels."""
     try:
         kernel = node.spec.kernel_function(node)
     except OdcError:
@@ -95,9 +95,9 @@ def table_sum_of(node: Node) -> TableSum | None:
 
 
 def interpolated_table(node: Node, dynamic: int) -> NDArray[np.int16] | None:
-    """Return 513 entries from which interpolation gives the results of an int16 function, or None if none do.
+    """Return 513 entries whose interpolation equals an int16 function, or None.
 
-    Every 128th result is an entry. The last entry lies beyond the results: the last results select it.
+    Every 128th result is an entry. The last entry is beyond the results, and is chosen to match the last results.
     """
     try:
         found = results_of(node, {dynamic: _ALL})

@@ -1,13 +1,13 @@
 """Decompositions of operators into forms that the NPU computes. Placement rules use them, so they do not use the IR.
 
-- Operators that only move codes: the host kernel runs on element numbers instead of codes. Its result is a map from
-  each result element to its source, from which a few strided copies are derived. A host kernel is therefore enough to
-  lower an operator that moves codes, and both give the same result by construction.
+- Operators that only move codes: the host kernel runs on element numbers instead of codes. Its result maps each result
+  element to its source, and a few strided copies are derived from this map. Lowering such an operator therefore needs
+  only a host kernel, and both give the same result by construction.
 - BATCH_MATMUL: products of plain matrices. Transposed operands are moved, and leading axes that broadcast are repeated.
   If all left matrices share one right matrix, the left matrices become the rows of one matrix. A row times a transposed
   matrix becomes the matrix times a column.
-- TRANSPOSE_CONV: a convolution per polyphase component. A component is the result pixels ``first + step * t`` of an
-  axis; they come from a window with some of the taps, which slides over the source with stride 1.
+- TRANSPOSE_CONV: a convolution per polyphase component. A component consists of the result pixels ``first + step * t``
+  of an axis. They come from a window with some of the taps, which slides over the source with stride 1.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from odc_mlir.ops.spec import Array, Node, TensorInfo
 from odc_mlir.targets import ELEMENT_TYPES
 
 MOST_COPIES = 64  # limit on the copies of one result
-MOST_ELEMENTS = 1 << 22  # limit on the elements of a tensor, because the map has an entry for each
+MOST_ELEMENTS = 1 << 22  # limit on the elements of a tensor and so on the size of its map
 
 
 def moved_operands(node: Node) -> list[int]:
@@ -40,9 +40,9 @@ def moved_operands(node: Node) -> list[int]:
 
 
 def element_maps(node: Node) -> list[Array]:
-    """Return, for every result, the source of each element: an element number, counted through all moved operands.
+    """Return the source element number of every result element, counted through all moved operands.
 
-    FILLED stands for the zero point. Raises OdcError for an operator that does more than move.
+    FILLED represents the zero point. Raises OdcError for an operator that does more than move.
     """
     offset, moved = 1, moved_operands(node)
     operands: list[TensorInfo | None] = []
@@ -60,16 +60,15 @@ def element_maps(node: Node) -> list[Array]:
     probe = replace(node, operands=tuple(operands), results=tuple(map(_numbered, node.results)))
     with np.errstate(all="ignore"):
         found = node.spec.kernel_function(probe)(arrays)
-    return [np.asarray(result) - 1 for result in found]  # element number 0, a kernel's zero, becomes FILLED
+    return [np.asarray(result) - 1 for result in found]  # element number 0, the kernel's zero, becomes FILLED
 
 
 def _numbered(info: TensorInfo) -> TensorInfo:
-    """Return ``info`` as a tensor of element numbers that are not constant."""
     return replace(info, dtype="int32", quant=None, data=None, _array=None)
 
 
 def result_copies(node: Node) -> list[list[StridedCopy]] | str:
-    """Return the strided copies of every result, or the reason for having none."""
+    """Return the strided copies of every result, or the reason why there are none."""
     sizes = [math.prod(node.operand(index).static_shape) for index in moved_operands(node)]
     largest = max([*sizes, *(math.prod(result.static_shape) for result in node.results)])
     if largest > MOST_ELEMENTS:
@@ -95,7 +94,7 @@ FILLED = -1  # entry of a map without a source element, for the fill code
 
 
 def indices(copy: StridedCopy) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the source and target element of every move, in the order of the loops."""
+    """Return the source and target element of every move, in loop order."""
     source, target = np.array([copy.start]), np.array([copy.to])
     for size, read, write in zip(copy.sizes, copy.reads, copy.writes, strict=True):
         steps = np.arange(size)
@@ -116,8 +115,8 @@ class _Blocks(NamedTuple):
 def strided_copies(index: NDArray[Any], sources: Sequence[int], limit: int) -> list[StridedCopy] | None:
     """Return the copies that perform the moves of ``index``, or None if more than ``limit`` are needed.
 
-    ``index``: for every result element in order, its source element, counted through all sources, or FILLED.
-    ``sources``: number of elements of each source.
+    ``index``: source element of every result element in order, counted through all sources, or FILLED. ``sources``:
+    number of elements of each source.
     """
     flat = np.asarray(index, np.int64).reshape(-1)
     owner = np.searchsorted(np.cumsum(sources), flat, side="right")
@@ -136,7 +135,6 @@ def strided_copies(index: NDArray[Any], sources: Sequence[int], limit: int) -> l
 def _copies(
     flat: NDArray[np.int64], owner: NDArray[np.int64], first: NDArray[np.int64], sources: Sequence[int], limit: int
 ) -> list[StridedCopy] | None:
-    """Return copies from contiguous runs that begin at ``first``; ``owner``: source of each element."""
     length, owners = np.diff(np.append(first, flat.size)), owner[first]
     bases = np.cumsum(sources) - sources
     todo: list[_Blocks] = []
@@ -170,7 +168,7 @@ def _copy_of(blocks: _Blocks) -> StridedCopy:
 
 
 def _with_another_loop(blocks: _Blocks) -> list[_Blocks]:
-    """Return the same moves with one more loop for blocks that follow each other at equal distances."""
+    """Return the same moves with one more loop for blocks at equal distances."""
     groups: dict[tuple[int, int, int], list[int]] = {}
     for start, count in _runs(blocks.starts, blocks.targets):
         read = write = 0
@@ -215,8 +213,8 @@ class Matrices:
     """``images`` products of ``rows`` x ``depth`` matrices by ``depth`` x ``columns`` matrices.
 
     ``order``: indices of the left and the right operand. ``maps``: for either operand, the source element of each
-    element of the dense matrices ``[images, rows, depth]`` or ``[images, depth, columns]``; None if the codes have this
-    order already. ``moves``: the maps as strided copies.
+    element of the dense matrices ``[images, rows, depth]`` or ``[images, depth, columns]``; None if the codes already
+    have this order. ``moves``: the maps as strided copies.
     """
 
     images: int
@@ -229,7 +227,7 @@ class Matrices:
 
 
 def matrices(node: Node) -> Matrices | str:
-    """Return the products of a BATCH_MATMUL with static shapes, or the reason why it takes too many moves."""
+    """Return the products of a BATCH_MATMUL with static shapes, or the reason why there are too many moves."""
     flips = bool(option(node, "adjoint_lhs")), bool(option(node, "adjoint_rhs"))
     *batch, rows, columns = node.results[0].static_shape
     shapes = [node.operand(index).static_shape for index in (0, 1)]
@@ -259,7 +257,7 @@ def matrices(node: Node) -> Matrices | str:
 def _map(shape: tuple[int, ...], leading: tuple[int, ...], *, flip: bool) -> Array | None:
     """Return the element numbers of ``shape``, broadcast to ``leading`` axes, or None if all are in order.
 
-    ``flip``: swap the last two axes.
+    ``flip``: whether to swap the last two axes.
     """
     if (not flip or 1 in shape[-2:]) and math.prod(leading) == math.prod(shape[:-2]):
         return None
@@ -274,7 +272,7 @@ def _map(shape: tuple[int, ...], leading: tuple[int, ...], *, flip: bool) -> Arr
 class Component(NamedTuple):
     """``results`` result pixels of one axis: ``first, first + step, …``.
 
-    ``taps``: taps of the transposed convolution's kernel, in the order of the window; ``before``, ``after``: padding.
+    ``taps``: taps of the transposed convolution's kernel, in window order. ``before``, ``after``: padding.
     """
 
     first: int
@@ -285,7 +283,7 @@ class Component(NamedTuple):
 
 
 def transposed_components(node: Node) -> tuple[list[Component], list[Component]] | str:
-    """Return the components of both axes of a TRANSPOSE_CONV, or the reason for having none."""
+    """Return the components of both axes of a TRANSPOSE_CONV, or the reason why there are none."""
     (stride, padding), kernel = transposed_options(node), node.operand(1).static_shape[1:3]
     source, result = node.operand(2).static_shape, node.results[0].static_shape
     found = []
@@ -305,9 +303,9 @@ def transposed_components(node: Node) -> tuple[list[Component], list[Component]]
 
 
 def _transposed_component(offset: int, size: int, kernel: int, stride: int, pad: int, output: int) -> Component:
-    """The component whose taps ``offset + stride * j`` add ``source[q - j]`` to pixel ``stride * q + offset - pad``."""
+    """Return the component whose taps ``offset + stride * j`` add to pixels ``stride * q + offset - pad``."""
     taps = tuple(reversed(range(offset, kernel, stride)))
-    first = -((offset - pad) // stride)  # the least q whose result is not negative
+    first = -((offset - pad) // stride)  # smallest q with a result pixel >= 0
     last = (output - 1 + pad - offset) // stride
     return Component(stride * first + offset - pad, last - first + 1, taps, len(taps) - 1 - first, last - (size - 1))
 

@@ -29,7 +29,7 @@ from odc_mlir.transforms.npu.lowering.site import (
 )
 
 _HALF = 1 << 30  # multiplier of 1/2
-_SHIFTED_OUT = 17  # right shift that leaves nothing of a 16-bit code
+_SHIFTED_OUT = 17  # right shift that makes every 16-bit code 0
 
 
 class LowerMaximumMinimum(LowerToNpu):
@@ -81,10 +81,10 @@ class LowerAddSub(LowerToNpu):
 
 
 class LowerSquaredDifference(LowerToNpu):
-    """Lower SQUARED_DIFFERENCE to a 16-bit difference times itself.
+    """Lower SQUARED_DIFFERENCE to the square of a 16-bit difference.
 
-    A difference of int16 codes may reach 2^15, one more than a code holds. In this case, the pattern squares the
-    negated magnitude, which always fits.
+    A difference of int16 codes may be 2^15, which no code represents. In this case, the pattern squares the negated
+    magnitude, which always fits.
     """
 
     operators = ("SQUARED_DIFFERENCE",)
@@ -142,7 +142,7 @@ class LowerRelu(LowerToNpu):
 
 
 class LowerPrelu(LowerToNpu):
-    """Lower PRELU to the sum of the positive values, and of slopes times the negative values, each scaled alone.
+    """Lower PRELU to the sum of the positive values and of slopes times the negative values.
 
     One of the two terms is always zero, so the addition is exact. If there is only one slope, a table may replace both.
     """
@@ -177,8 +177,8 @@ class LowerPrelu(LowerToNpu):
 class LowerConstantSelect(LowerToNpu):
     """Lower SELECT and SELECT_V2 with a constant condition to ``max(min(x, a), min(y, b))``.
 
-    Where the condition holds, ``a`` is the largest code and ``b`` the smallest; elsewhere they are swapped. The chosen
-    side keeps its codes, the other side becomes the smallest code. The minimum of a constant side is itself a constant.
+    If the condition is true, ``a`` is the largest code and ``b`` the smallest; else they are swapped. The chosen side
+    keeps its codes, and the other side becomes the smallest code. The minimum of a constant side is itself a constant.
     """
 
     benefit = Benefit.SCALE
@@ -193,14 +193,13 @@ class LowerConstantSelect(LowerToNpu):
 
 
 def _condition(site: Site) -> NDArray[np.bool_]:
-    """Return the condition. A vector that chooses rows in SELECT becomes a column."""
+    """Return the condition; a vector that selects rows in SELECT becomes a column."""
     condition, rank = site.info(0).array(), len(site.result.static_shape)
     chooses_rows = site.node.spec.name == "SELECT" and condition.ndim == 1
     return condition.reshape(-1, *(1,) * (rank - 1)) if chooses_rows else condition
 
 
 def _kept(site: Site, index: int, most: NDArray[Any]) -> SSAValue:
-    """Return the minimum of operand ``index`` and ``most``."""
     info = site.info(index)
     low, high = code_range(info.dtype)
     most = most.astype(info.info.numpy)
@@ -214,7 +213,6 @@ def _kept(site: Site, index: int, most: NDArray[Any]) -> SSAValue:
 
 
 def _pairs(site: Site) -> tuple[elementwise.Quant, elementwise.Quant, elementwise.Quant]:
-    """Return scales and zero points of both operands and the result."""
     return pair_of(site.info(0)), pair_of(site.info(1)), pair_of(site.result)
 
 
@@ -235,10 +233,10 @@ def _change_scale(site: Site, activation: str, *, single: bool) -> None:
 def sum_params(
     node: Node, a: elementwise.Quant, b: elementwise.Quant, out: elementwise.Quant, act: tuple[int, int], dtype: str
 ) -> elementwise.AddParams:
-    """Return the integer parameters of an ADD or SUB that its host kernel also uses.
+    """Return the integer parameters of an ADD or SUB, equal to those of its host kernel.
 
-    If all scales are powers of two, 16-bit codes are only shifted: first to the left, which loses nothing, then to the
-    right by the same amount plus the shift of the codes.
+    If all scales are powers of two, 16-bit codes are only shifted: first left without loss, then right by the same
+    amount plus the shift of the codes.
     """
     if dtype == "int16" and node.options.get("pot_scale_int16", True):
         shifts = power_add_params(a[0], b[0], out[0], act)

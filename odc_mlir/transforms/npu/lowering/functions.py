@@ -1,7 +1,7 @@
-"""Patterns that lower functions of one operand's codes: tables for 8-bit codes, equivalent steps for 16-bit codes.
+"""Patterns that lower functions of one operand's codes: tables for 8-bit codes, several steps for 16-bit codes.
 
-No table holds every 16-bit code. Logistic and hyperbolic tangent have an instruction. Piecewise linear functions are
-composed of changes of scale, and other functions use an interpolated table of 513 entries or a sum of such tables.
+No table holds every 16-bit code. Logistic and hyperbolic tangent have an instruction. Piecewise linear functions become
+changes of scale. Other functions use an interpolated table of 513 entries or a sum of such tables.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LEFT_SHIFT = 15
 
 
 class LowerByTable(LowerToNpu):
-    """Lower any element-wise operator that is a function of one operand's 8-bit codes, to a table of 256 result codes.
+    """Lower any element-wise function of one operand's 8-bit codes to a table of 256 result codes.
 
     Operands that are one-element constants are part of the function. The host kernel computes the table.
     """
@@ -83,7 +83,7 @@ class LowerIsland(LowerToNpu):
 
 
 class LowerTableSum16(LowerByTable):
-    """Lower any function of 16-bit codes whose host kernel adds up interpolated tables, to the same sum."""
+    """Lower a function of 16-bit codes whose host kernel adds interpolated tables to the same sum."""
 
     benefit = Benefit.GENERAL
     width = 2
@@ -111,7 +111,7 @@ class LowerTableSum16(LowerByTable):
 class LowerByTable16(LowerByTable):
     """Lower any other function of 16-bit codes to an interpolated table of 513 entries.
 
-    Refuses a function if no such table gives exactly its results.
+    Refuses a function that no such table represents exactly.
     """
 
     benefit = Benefit.GENERAL
@@ -125,14 +125,14 @@ class LowerByTable16(LowerByTable):
 
 
 class LowerWide(LowerToNpu):
-    """A lowering of one operator on 16-bit codes."""
+    """Lower one operator on 16-bit codes."""
 
     def applies(self, node: Node) -> bool:
         return node.operand(0).dtype == "int16"
 
 
 class LowerSigmoid16(LowerWide):
-    """Lower LOGISTIC and TANH of 16-bit codes, with scales that the instruction supports, to ``npu.sigmoid``."""
+    """Lower LOGISTIC and TANH of 16-bit codes to ``npu.sigmoid`` if the instruction supports their scales."""
 
     operators = tuple(_LARGEST_SHIFTS)
 
@@ -174,7 +174,7 @@ class LowerNeg16(LowerWide):
 
 
 class LowerAbs16(LowerWide):
-    """Lower ABS of 16-bit codes to the maximum of scaled codes and scaled negatives: rounding is monotonic."""
+    """Lower ABS of 16-bit codes to the maximum of scaled codes and scaled negatives; rounding is monotonic."""
 
     operators = ("ABS",)
 
@@ -217,13 +217,12 @@ def _sum(
 
 
 def _scaled(site: Site, scale: npu.ScaleAttr, clamp: tuple[int, int]) -> SSAValue:
-    """Return the operand without its zero point, times a factor."""
     zero = pair_of(site.info(0))[1]
     return site.emit(npu.ScaleOp(site.operand(0), site.result_type, zeros=(zero, 0), scale=scale, clamp=clamp))
 
 
 def _negative(site: Site) -> npu.ElementwiseOp:
-    """Return the operand's codes times -1, scaled. Negation comes before rounding."""
+    """Return the operand's codes times -1, scaled; negation precedes rounding."""
     p = scale_params(pair_of(site.info(0)), pair_of(site.result), (LOW, HIGH), "int16", single=True)
     zeros, scale = (p.in_zero, 0, p.out_zero), (p.multiplier, p.exponent)
     return site.negated(site.operand(0), site.result_type, zeros, scale, (LOW, HIGH))

@@ -41,7 +41,7 @@ class LowerReshape(LowerToNpu):
 
 
 class LowerConcatenation(LowerToNpu):
-    """Lower CONCATENATION to a move of its operands; a table requantises operands with other scales than the result."""
+    """Lower CONCATENATION to a move of its operands; tables requantise operands with other scales."""
 
     operators = ("CONCATENATION",)
 
@@ -85,7 +85,7 @@ class LowerDynamicUpdateSlice(LowerToNpu):
 
 
 class LowerMove(LowerToNpu):
-    """Lower any operator that only moves codes, to an ``npu.move`` per used result; see :mod:`.decompositions`."""
+    """Lower any operator that only moves codes to an ``npu.move`` per used result; see :mod:`.decompositions`."""
 
     benefit = Benefit.GENERAL
     operators = ("TRANSPOSE", "PAD", "GATHER", "DYNAMIC_UPDATE_SLICE", *MOVERS)
@@ -95,7 +95,6 @@ class LowerMove(LowerToNpu):
 
 
 def _move(site: Site, values: Sequence[SSAValue]) -> None:
-    """Replace the operator by moves of ``values``, its moved operands."""
     node = site.node
     found = result_copies(node)
     assert not isinstance(found, str), "the placement rules require strided copies"

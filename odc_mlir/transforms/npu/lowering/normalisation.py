@@ -1,4 +1,4 @@
-"""The pattern that lowers RMS_NORM of codes, in the steps of :mod:`odc_mlir.numerics.normalization`."""
+"""Lowering of RMS_NORM of codes, in the steps of :mod:`odc_mlir.numerics.normalization`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from odc_mlir.transforms.npu.lowering.site import LowerToNpu, Site, blob_of, ele
 from odc_mlir.transforms.partition.rules.operator_checks import sides
 
 _ALL = normalization.LOW, normalization.HIGH
-_FEW = 8  # for at most this many rows, a reduction is faster than the array, which takes as long as for 32 rows
+_FEW = 8  # rows up to which a reduction is faster than the array, whose time is that of 32 rows
 
 
 class LowerRmsNorm(LowerToNpu):
-    """Lower RMS_NORM to products with two factors per row: one from its largest element, one from its mean square."""
+    """Lower RMS_NORM to products with two factors per row, from its largest element and its mean square."""
 
     operators = ("RMS_NORM",)
 
@@ -81,12 +81,12 @@ class LowerRmsNorm(LowerToNpu):
 
 
 def _codes(*shape: int, zero: int = 0) -> Attribute:
-    """Return the type of 16-bit codes between two steps; only the steps know the scale of these codes."""
+    """Return the type of 16-bit codes between two steps, without their scale, which only the steps use."""
     return tensor_type("int16", shape, QuantParams((1.0,), (zero,)))
 
 
 def _image(site: Site, values: SSAValue) -> SSAValue:
-    """Return rows as images of one channel, over whose pixels a reduction runs."""
+    """Return rows as images of one channel, whose pixels a reduction adds."""
     _, _, rows, count = npu.shape_of(values)
     height_and_width = sides([count])
     assert height_and_width is not None, "the placement rules require rows that fit the tile buffer"
@@ -94,7 +94,7 @@ def _image(site: Site, values: SSAValue) -> SSAValue:
 
 
 def _mean(site: Site, squares: SSAValue, factor: normalization.Factor) -> SSAValue:
-    """Return the scaled sums of rows: a reduction if there are few rows, else a product with weights of one."""
+    """Return the scaled sums of rows: a reduction for few rows, else a product with weights of one."""
     _, _, rows, count = npu.shape_of(squares)
     kind = _codes(1, 1, rows, 1, zero=normalization.LOW)
     if rows <= _FEW:

@@ -1,7 +1,7 @@
 """Patterns that lower transposed convolutions by polyphase decomposition.
 
-Each component of rows and columns of the result is a convolution with the taps that contribute to it. A move
-interleaves the components.
+Each component of result rows and columns is a convolution with the taps that contribute to it. A move interleaves the
+components.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from odc_mlir.transforms.partition.rules.operator_checks import channel_groups, 
 
 
 class LowerTransposeConvInParts(LowerToNpu):
-    """TRANSPOSE_CONV with weight parts, over an input with repeated channels; see :mod:`.wide_weights`."""
+    """Lower TRANSPOSE_CONV with weight parts over repeated channels; see :mod:`.wide_weights`."""
 
     operators = ("TRANSPOSE_CONV",)
 
@@ -39,7 +39,7 @@ class LowerTransposeConvInParts(LowerToNpu):
 
 
 class LowerTransposeConvInGroups(LowerToNpu):
-    """TRANSPOSE_CONV in channel groups; see :mod:`.wide_weights`."""
+    """Lower TRANSPOSE_CONV in channel groups; see :mod:`.wide_weights`."""
 
     operators = ("TRANSPOSE_CONV",)
 
@@ -74,7 +74,6 @@ class _Channels(NamedTuple):
 
 
 def _interleave(site: Site, source: SSAValue, groups: Sequence[_Channels]) -> None:
-    """Replace the operator by one convolution of ``source`` per group of channels and component, and a move."""
     components = transposed_components(site.node)
     assert not isinstance(components, str), "the placement rules require components"
     batch, height, width, channels = site.result.static_shape

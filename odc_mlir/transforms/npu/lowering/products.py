@@ -1,4 +1,4 @@
-"""Patterns that lower convolutions, matrix products and channel-wise MUL, and functions that such patterns share."""
+"""Patterns that lower convolutions, matrix products and channel-wise MUL, and shared functions."""
 
 from __future__ import annotations
 
@@ -97,7 +97,10 @@ class LowerGroupedConv2D(LowerToNpu):
 
 
 class LowerDepthwiseConv2D(LowerToNpu):
-    """DEPTHWISE_CONV_2D, to a depthwise convolution; on one input channel, to a convolution with transposed weights."""
+    """Lower DEPTHWISE_CONV_2D to a depthwise convolution.
+
+    For one input channel, the result is a convolution with transposed weights.
+    """
 
     operators = ("DEPTHWISE_CONV_2D",)
 
@@ -177,13 +180,13 @@ def per_channel(values: NDArray[Any], count: int) -> npu.ChannelsAttr:
 
 
 def of_channels(integers: dict[str, Any], chosen: Sequence[int]) -> dict[str, Any]:
-    """Return ``integers`` with the values of some result channels only."""
+    """Return ``integers`` with the per-channel values of ``chosen`` result channels only."""
     rows = {name: npu.ChannelsAttr.of([integers[name].values[channel] for channel in chosen]) for name in PER_CHANNEL}
     return {**integers, **rows}
 
 
 def window_of(node: Node, kernel: Pair) -> dict[str, tuple[int, ...]]:
-    """Return kernel, stride, dilation and padding of a window operator on an image, as properties."""
+    """Return kernel, stride, dilation and padding of a window operator as properties."""
     options = window_options(node, dilated="dilation_h_factor" in node.options)
     _, height, width, _ = node.operand(0).static_shape
     rows, columns = (
@@ -197,7 +200,7 @@ def window_of(node: Node, kernel: Pair) -> dict[str, tuple[int, ...]]:
 def requantisation(site: Site, zero: int, *, operands: tuple[int, int] = (0, 2)) -> dict[str, Any]:
     """Return the integer parameters of a product: zero points, clamp, bias and multipliers per channel.
 
-    ``zero``: zero point of the weights as stored; ``operands``: operand indices of input and bias.
+    ``zero``: zero point of the stored weights. ``operands``: operand indices of input and bias.
     """
     source, filters, result = site.info(operands[0]), site.info(1), site.result
     channels = result.static_shape[-1]
@@ -231,7 +234,10 @@ def weight_zero(node: Node) -> int:
 
 
 def weight_codes(node: Node) -> tuple[NDArray[Any], int]:
-    """Return codes of the constant weights with a common zero point, and this zero point; shift codes if necessary."""
+    """Return codes of the constant weights with a common zero point, and this zero point.
+
+    Codes are shifted if the weights have several zero points.
+    """
     filters, zero = node.operand(1), weight_zero(node)
     if len(set(quant_of(filters).zero_points)) == 1:
         return filters.array(), zero
@@ -241,7 +247,7 @@ def weight_codes(node: Node) -> tuple[NDArray[Any], int]:
 def stored_weights(site: Site) -> BlobAttr:
     """Return the bytes of :func:`weight_codes`; share the constant's bytes if they are equal.
 
-    Codes of 4 bits take a byte each; the weight coder removes the unused bits.
+    Codes of 4 bits are stored as bytes; the weight coder removes the unused bits.
     """
     filters = site.info(1)
     same = len(set(quant_of(filters).zero_points)) == 1 and filters.dtype in CODE_TYPES
@@ -249,7 +255,6 @@ def stored_weights(site: Site) -> BlobAttr:
 
 
 def _finish_convolution(site: Site, kernel: Pair, weights: BlobAttr, *, depthwise: bool) -> None:
-    """Replace the operator by one convolution with its window and integer parameters."""
     window, integers = window_of(site.node, kernel), requantisation(site, weight_zero(site.node))
     source = site.operand(0)
     site.finish(npu.ConvOp(source, site.result_type, depthwise=depthwise, weights=weights, **window, **integers))
@@ -314,7 +319,7 @@ def _matrices(node: Node) -> Matrices:
 
 
 def _matrix(site: Site, found: Matrices, index: int, shape: tuple[int, int, int, int]) -> SSAValue:
-    """Return the left (``index`` 0) or right matrices, dense, of ``shape``: a view, a move or a new constant."""
+    """Return the left (``index`` 0) or right dense matrices of ``shape``: a view, a move or a new constant."""
     operand, order = found.order[index], found.maps[index]
     value, info = site.operand(operand), site.info(operand)
     kind = with_shape(tensor_of(value), shape)

@@ -1,4 +1,4 @@
-"""The pattern that lowers LSTM cells on codes, with the integer parameters of the host kernel."""
+"""Lowering of LSTM cells on codes, with the integer parameters of the host kernel."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ STATES = ("output_state", "cell_state")
 
 
 class LowerLstm(LowerToNpu):
-    """Lower UNIDIRECTIONAL_SEQUENCE_LSTM to ``npu.lstm``; its variables become operands, and results of the program.
+    """Lower UNIDIRECTIONAL_SEQUENCE_LSTM to ``npu.lstm``.
 
-    Refuses a variable with another user.
+    Its variables become operands and results of the program. Refuses a variable with another user.
     """
 
     operators = ("UNIDIRECTIONAL_SEQUENCE_LSTM",)
@@ -59,7 +59,7 @@ def _scales(factors: Sequence[Factor]) -> list[npu.ScaleAttr]:
 
 
 def _give_back(site: Site, state: SSAValue, last: SSAValue) -> None:
-    """Let the program return ``last`` in place of the variable ``state``."""
+    """Make the program return ``last`` for the variable ``state``."""
     for use in list(state.uses):
         if isinstance(use.operation, YieldOp):
             use.operation.operands[use.index] = last

@@ -1,4 +1,4 @@
-"""The base of patterns that lower ``circle`` operators to ``npu`` operations, and the operator under replacement."""
+"""Base of the patterns that lower ``circle`` operators to ``npu``, and the operator under replacement."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ ONE = npu.ScaleAttr.of(*UNIT)
 
 
 class Benefit(IntEnum):
-    """Rank of a pattern: of all patterns that match an operator, the pattern with the highest rank is applied."""
+    """Rank of a pattern; among matching patterns, the highest rank wins."""
 
-    GENERAL = 0  # a whole class of operators, if nothing better is known
-    OWN = 1  # the lowering of an operator
-    SPECIAL = 2  # an operator with certain operands, for which its own lowering is wrong or slower
-    TABLE = 3  # a table of 256 codes: one instruction, faster than any other that does not depend on constants
-    SCALE = 4  # a function of codes that is faster or smaller than its table
+    GENERAL = 0  # fallback for a whole class of operators
+    OWN = 1  # usual lowering of one operator
+    SPECIAL = 2  # an operator with certain operands, whose usual lowering is wrong or slower
+    TABLE = 3  # a table of 256 codes: one fast instruction
+    SCALE = 4  # a lowering that is faster or smaller than a table
     ISLAND = 5  # several operators at once
 
 
 class LowerToNpu(LoweringPattern[CircleOp]):
-    """A pattern that replaces a ``circle`` operator by ``npu`` operations, and erases unused constants.
+    """Base of patterns that replace a ``circle`` operator by ``npu`` operations and erase unused constants.
 
-    The placement rules guarantee that some pattern matches every operator of a segment. Patterns of the same benefit
-    for one operator are defined in one module, special patterns first.
+    The placement rules guarantee that some pattern matches every operator of a segment. One module defines all patterns
+    of the same benefit for an operator, special patterns first.
     """
 
     benefit: ClassVar[Benefit] = Benefit.OWN
@@ -63,13 +63,12 @@ class LowerToNpu(LoweringPattern[CircleOp]):
         return True
 
     def rewrite(self, site: Site, /) -> None:
-        """Replace the operator of ``site``."""
         raise NotImplementedError
 
 
 @dataclass
 class Site:
-    """One operator under replacement. ``emit`` inserts operations before it, ``finish`` replaces it."""
+    """One operator under replacement. ``emit`` inserts operations before it, and ``finish`` replaces it."""
 
     op: CircleOp
     rewriter: PatternRewriter
@@ -80,7 +79,7 @@ class Site:
 
     @property
     def result_type(self) -> TensorType[Attribute]:
-        """Type of the operator's (only) result."""
+        """Type of the operator's only result."""
         return tensor_of(self.op.results[0])
 
     def operand(self, index: int) -> SSAValue:
@@ -114,17 +113,17 @@ class Site:
         self.rewriter.replace(self.op, [], values)
 
     def reshape(self, value: SSAValue, shape: Sequence[int]) -> SSAValue:
-        """Return ``value`` with another shape; ``value`` itself if it has that shape."""
+        """Return ``value`` with ``shape``, or ``value`` itself if it has that shape."""
         if npu.shape_of(value) == tuple(shape):
             return value
         return self.emit(npu.ReshapeOp(value, with_shape(tensor_of(value), tuple(shape))))
 
     def result_of_shape(self, *shape: int) -> Attribute:
-        """The operator's result type with another shape."""
+        """Return the operator's result type with another shape."""
         return with_shape(self.result_type, shape)
 
     def blob(self, index: int) -> BlobAttr:
-        """The bytes of constant operand ``index``, shared with its constant."""
+        """Return the bytes of constant operand ``index``, shared with its constant."""
         owner = self.operand(index).owner
         assert isinstance(owner, ConstOp)
         return owner.value
@@ -132,13 +131,13 @@ class Site:
     def negated(
         self, source: SSAValue, kind: Attribute, zeros: tuple[int, int, int], scale: Pair, clamp: Pair
     ) -> npu.ElementwiseOp:
-        """Return the codes of ``source`` times -1, scaled. Negation comes before rounding."""
+        """Return the codes of ``source`` times -1, scaled; negation precedes rounding."""
         ones = with_shape(tensor_of(source), (1,) * len(npu.shape_of(source)))
         minus_one = self.emit(npu.ConstantOp(blob_of(np.array([-1], "<i2")), ones))
         return product(source, minus_one, kind, zeros, scale, clamp)
 
     def clamp(self, activation: str | None = None) -> tuple[int, int]:
-        """Return the range of result codes that ``activation``, or else the fused activation, allows."""
+        """Return the range of result codes after ``activation``, or after the fused activation by default."""
         fused = activation or self.node.options.get("fused_activation_function", "none")
         quant = quant_of(self.result)
         return activation_range(fused, self.result.info.storage, quant.scale, quant.zero_point)
@@ -147,7 +146,7 @@ class Site:
 def product(
     a: SSAValue, b: SSAValue, kind: Attribute, zeros: tuple[int, int, int], scale: Pair, clamp: Pair
 ) -> npu.ElementwiseOp:
-    """Return a product of codes with type ``kind``; ``zeros``: of ``a``, ``b``, result; ``scale``: of the product."""
+    """Return a product of codes with type ``kind``; ``zeros``: zero points of operands and result."""
     factor = npu.ScaleAttr.of(*scale)
     return npu.ElementwiseOp(npu.ElementwiseKind.MUL, a, b, kind, zeros=zeros, out_scale=factor, clamp=clamp)
 

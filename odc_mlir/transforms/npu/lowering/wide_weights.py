@@ -1,4 +1,4 @@
-"""Patterns that lower products whose weights take nine bits after subtraction of their zero points.
+"""Patterns that lower products whose weights need nine bits after subtraction of their zero points.
 
 The array subtracts one zero point from all weights of an instruction, but the zero points of weights quantised by
 channel may be too far apart for a common zero point. There are two remedies:
@@ -6,8 +6,8 @@ channel may be too far apart for a common zero point. There are two remedies:
 - Channel groups: result channels are divided into groups with one zero point each. Each group is a convolution, and a
   move restores the order of the channels. For a depthwise convolution, the group's input channels are copied first.
 - Weight parts: every weight is the sum of two or three codes, ``sum(x * w) = sum(x * first) + sum(x * second)``. The
-  convolution has two or three times the taps, and its input is repeated as often: all channels one after the other, or
-  each row, for depthwise convolutions, which do not add channels up.
+  convolution has two or three times the taps, and its input is repeated as often. All channels are repeated one after
+  the other. Depthwise convolutions, which do not add channels, repeat each row.
 
 Weight parts are chosen if the channels cannot be divided into few groups.
 """
@@ -145,7 +145,7 @@ def needs_channel_groups(node: Node) -> bool:
 
 
 def takes_parts(node: Node) -> bool:
-    """Return whether weight parts are better than channel groups: the channels cannot be divided into few groups."""
+    """Return whether weight parts are better than channel groups, because few groups do not suffice."""
     if not needs_channel_groups(node) or not operator_checks.sums_of_codes(node):
         return False
     if not operator_checks.divides_by_channels(node):
@@ -155,7 +155,7 @@ def takes_parts(node: Node) -> bool:
 
 
 def parts_of(node: Node) -> operator_checks.WeightParts:
-    """Return the weights of an operator for which :func:`takes_parts` holds."""
+    """Return the weight parts of an operator for which :func:`takes_parts` is true."""
     return operator_checks.weight_parts(node.operand(1), operator_checks.result_axis(node))
 
 
@@ -165,7 +165,6 @@ def group_codes(filters: TensorInfo, group: list[int]) -> tuple[NDArray[Any], in
 
 
 def _shifted(values: NDArray[Any]) -> tuple[NDArray[Any], int]:
-    """Return weights of a group as codes, and their zero point."""
     zero = min(max(-int(values.min()), 0), 255)
     return np.ascontiguousarray((values + zero).astype(np.uint8)), zero
 
@@ -188,7 +187,6 @@ def _is_depthwise(node: Node) -> bool:
 
 
 def _picked(site: Site, source: SSAValue, group: list[int]) -> SSAValue:
-    """Copy some channels of an image."""
     *image, channels = npu.shape_of(source)
     pixels = math.prod(image)
     copies = [
@@ -206,7 +204,7 @@ def _repeated(site: Site, source: SSAValue, shape: tuple[int, ...], run: int, co
 
 
 def _repeated_taps(parts: operator_checks.WeightParts) -> NDArray[Any]:
-    """Return depthwise weights ``[parts * kh, kw, O]``; the other codes follow each row of first codes."""
+    """Return depthwise weights ``[parts * kh, kw, O]``, in which other codes follow each row of first codes."""
     first = parts.first[0]
     rows = np.stack([first, *(np.broadcast_to(codes, first.shape) for codes in parts.others)], axis=1)
     return rows.reshape(-1, *first.shape[1:])

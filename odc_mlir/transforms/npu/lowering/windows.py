@@ -47,7 +47,7 @@ class LowerReduceMax(LowerToNpu):
 
 
 class LowerReduceMin(LowerToNpu):
-    """Lower REDUCE_MIN to the maximum of reversed codes, which is reversed again."""
+    """Lower REDUCE_MIN to the maximum of reversed codes, reversed again."""
 
     operators = ("REDUCE_MIN",)
 
@@ -132,7 +132,7 @@ class LowerSoftmax16(LowerToNpu):
 
 
 class LowerImagePad(LowerToNpu):
-    """Lower PAD of images with real zero to ``npu.pad``, which may become part of the operation that reads it."""
+    """Lower PAD of images with real zero to ``npu.pad``, which a reading operation may absorb."""
 
     operators = ("PAD",)
 
@@ -159,7 +159,6 @@ def _largest(site: Site, source: SSAValue) -> npu.ReduceOp:
 
 
 def _sum_scale(site: Site, run: ReductionShape) -> tuple[int, int]:
-    """Return the multiplier and exponent that scale the sum in a MEAN or SUM."""
     in_scale, out_scale = pair_of(site.info(0))[0], pair_of(site.result)[0]
     if site.node.spec.name == "MEAN":
         return mean_params(in_scale, out_scale, run.height * run.width)
@@ -167,12 +166,12 @@ def _sum_scale(site: Site, run: ReductionShape) -> tuple[int, int]:
 
 
 def _image(site: Site, run: ReductionShape) -> SSAValue:
-    """Return the operand as images over whose pixels the reduction runs."""
+    """Return the operand as images whose pixels the reduction combines."""
     return site.reshape(_in_order(site, run), (run.outer, run.height, run.width, run.inner))
 
 
 def _in_order(site: Site, run: ReductionShape) -> SSAValue:
-    """Return the operand with its axes in the order of the reduction; axes of size 1 are left out."""
+    """Return the operand with its axes in reduction order, without axes of size 1."""
     if not run.moves:
         return site.operand(0)
     shape, order = site.info(0).static_shape, run.order
@@ -187,8 +186,8 @@ def _in_order(site: Site, run: ReductionShape) -> SSAValue:
 class LowerArgMax(LowerToNpu):
     """Lower ARG_MAX and ARG_MIN to ``npu.arg_max`` along the last axis.
 
-    Any other axis is first moved to the last place; for ARG_MIN, codes are reversed. An image keeps its shape, so that
-    it can be searched a few rows at a time.
+    A move makes any other axis the last one. For ARG_MIN, codes are reversed. An image keeps its shape, so that it can
+    be searched a few rows at a time.
     """
 
     operators = ("ARG_MAX", "ARG_MIN")
@@ -210,7 +209,7 @@ def reversed_codes(site: Site, source: SSAValue) -> SSAValue:
     """Reverse the order of codes: ``-1 - code`` for signed codes, else ``255 - code``."""
     info = info_of(source)
     low, high = code_range(info.dtype)
-    quant = quant_of(info)  # quantisation of reals that change their sign
+    quant = quant_of(info)  # reversal negates the real values
     kind = tensor_type(info.dtype, info.shape, QuantParams(quant.scales, (low + high - quant.zero_point,)))
     if site.info(0).info.numpy.itemsize == 1:
         codes = codes_by_bits(site.info(0).info.numpy)

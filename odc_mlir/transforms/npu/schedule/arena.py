@@ -1,4 +1,4 @@
-"""Live ranges of arena buffers, and addresses at which buffers in use at the same time do not overlap."""
+"""Live ranges of arena buffers, and allocation of their addresses."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ OwnerT = TypeVar("OwnerT")
 
 @dataclass(eq=False, slots=True)
 class Interval(Generic[OwnerT]):
-    """Live range of a buffer of ``used`` bytes, from command ``first`` to command ``last``, and its address.
+    """Live range of a buffer, in command numbers, and the buffer's address.
 
-    ``owner``: the caller's object for the buffer. ``alignment``: bytes of an SRAM burst, so that no transfer touches an
-    extra burst. ``size``: ``used`` rounded up to the alignment. ``address``: None before allocation.
+    ``owner``: the caller's object for the buffer. ``used``: bytes of the buffer. ``alignment``: bytes of an SRAM burst;
+    aligned transfers touch no extra burst. ``size``: ``used`` rounded up to the alignment. ``address``: None before
+    allocation.
     """
 
     owner: OwnerT
@@ -37,7 +38,7 @@ class Interval(Generic[OwnerT]):
 
     @property
     def start(self) -> int:
-        """The address of an allocated buffer."""
+        """Address of an allocated buffer."""
         return self.address or 0
 
     def meets(self, other: AnyInterval) -> bool:
@@ -115,14 +116,14 @@ def _levels(intervals: Iterable[AnyInterval]) -> Iterator[tuple[int, int]]:
 
 
 def busiest(intervals: Sequence[Interval[OwnerT]]) -> tuple[int, list[Interval[OwnerT]]]:
-    """Return the command at which most bytes are in use, and the buffers in use then, the largest first."""
+    """Return the command at which most bytes are in use, and the buffers in use at that command, largest first."""
     command, _ = max(_levels(intervals), key=lambda level: (level[1], -level[0]), default=(0, 0))
     live = [interval for interval in intervals if interval.first <= command <= interval.last]
     return command, sorted(live, key=lambda interval: -interval.size)
 
 
 def most_live_bytes(intervals: Iterable[AnyInterval]) -> int:
-    """Return the peak of the bytes in use, a lower bound for every allocation."""
+    """Return the peak number of bytes in use, a lower bound for every allocation."""
     return max((live for _, live in _levels(intervals)), default=0)
 
 
@@ -140,7 +141,7 @@ def overlapping(intervals: Sequence[Interval[OwnerT]]) -> tuple[Interval[OwnerT]
 
 
 def lowest_gap(taken: Sequence[tuple[int, int]], size: int) -> int:
-    """Return the lowest address of ``size`` free bytes. ``taken``: (start, end) ranges by start; they may overlap."""
+    """Return the lowest address of ``size`` free bytes; ``taken``: (start, end) ranges sorted by start."""
     address = 0
     for start, end in taken:
         if start - address >= size:
@@ -158,9 +159,9 @@ ORDERS: tuple[Callable[[AnyInterval], tuple[int, ...]], ...] = (
 
 
 def allocate_around(tensors: Sequence[AnyInterval], copies: Sequence[AnyInterval]) -> int:
-    """Allocate tensors and constant copies together, or tensors first if that needs fewer bytes; return the bytes used.
+    """Allocate tensors and constant copies together, or tensors first if that is better; return the bytes used.
 
-    The prefetch plan placed the copies around allocated tensors, so the result never exceeds that plan.
+    The prefetch plan allocated the copies around tensors, so the result never exceeds that plan.
     """
     intervals = [*tensors, *copies]
     given = [interval.address for interval in intervals]
@@ -182,10 +183,10 @@ def _move(intervals: Iterable[AnyInterval], addresses: Iterable[int | None]) -> 
 
 
 def allocate(intervals: Sequence[AnyInterval]) -> int:
-    """Give every buffer an address; return the bytes used. Buffers with an address keep it.
+    """Assign an address to every buffer that has none, and return the bytes used.
 
-    Buffers are placed one by one at the lowest address that is free during their lifetime, in several orders; the best
-    result wins. The search ends early at the lower bound.
+    Each buffer gets the lowest address that is free during its lifetime. The function tries several orders of the
+    buffers and keeps the best result. It stops early at the lower bound.
     """
     bound = most_live_bytes(intervals)
     fixed = [interval for interval in intervals if interval.address is not None]
@@ -203,7 +204,7 @@ def allocate(intervals: Sequence[AnyInterval]) -> int:
 
 
 def _place(fixed: Sequence[AnyInterval], free: Sequence[AnyInterval]) -> int:
-    """Give each of ``free``, in order, the lowest address that is free during its lifetime; return the bytes used."""
+    """Assign to each buffer of ``free`` the lowest address that is free during its lifetime; return the bytes used."""
     count = len(fixed)
     placed = np.zeros((4, count + len(free)), np.int64)  # rows: start, end, first, last; columns by start
     rows = sorted((i.start, end_of(i), i.first, i.last) for i in fixed)
@@ -222,7 +223,6 @@ def _place(fixed: Sequence[AnyInterval], free: Sequence[AnyInterval]) -> int:
 
 
 def _lowest_gap(starts: NDArray[np.int64], ends: NDArray[np.int64], size: int) -> int:
-    """Return the lowest address of ``size`` free bytes; see :func:`lowest_gap`."""
     if not len(starts):
         return 0
     covered = np.concatenate(([0], np.maximum.accumulate(ends)))  # highest end before each range, then of all ranges
@@ -236,10 +236,10 @@ _SEARCH_LIMITS = (1.0, 1.01, 1.03, 1.06, 1.1)  # sizes to search for, relative t
 
 
 def allocate_tightly(intervals: Sequence[AnyInterval]) -> int:
-    """Allocate buffers that have no addresses, by a search if :func:`allocate` needs too much; return the bytes used.
+    """Allocate buffers that have no addresses, by a search if :func:`allocate` is not optimal; return the bytes used.
 
-    The search places buffers in order of first use, at the lowest or highest free address below a limit, and backtracks
-    if the next buffer does not fit. Two addresses suffice: a chain uses only two or three buffers at a time.
+    The search places buffers in order of first use, at the lowest or highest free address below a limit, and
+    backtracks. Two addresses suffice, because a chain uses only two or three buffers at a time.
     """
     used = allocate(intervals)
     bound = most_live_bytes(intervals)
@@ -256,7 +256,7 @@ def allocate_tightly(intervals: Sequence[AnyInterval]) -> int:
 
 
 def _search(intervals: Sequence[AnyInterval], limit: int) -> list[int] | None:
-    """Return an address below ``limit`` for each of ``intervals``, or None if the search finds none in time."""
+    """Return an address below ``limit`` for each interval, or None if the search exceeds its step limit."""
     earlier = [[j for j in range(i) if intervals[j].meets(interval)] for i, interval in enumerate(intervals)]
     places: list[Iterator[int]] = []
     addresses: list[int] = []
@@ -275,7 +275,7 @@ def _search(intervals: Sequence[AnyInterval], limit: int) -> list[int] | None:
 
 
 def _ends_of_room(taken: Sequence[tuple[int, int]], interval: AnyInterval, limit: int) -> Iterator[int]:
-    """Yield the lowest and the highest address at which ``interval`` fits below ``limit``, around ``taken``."""
+    """Yield the lowest and the highest free address for ``interval`` below ``limit``."""
     lowest = lowest_gap(taken, interval.size)
     if lowest + interval.size > limit:
         return

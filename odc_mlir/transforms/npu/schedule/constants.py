@@ -1,4 +1,4 @@
-"""Constants as instructions read them: weights in array order, scaling records, tables."""
+"""Constants in the layout that instructions read: weights in array order, scaling records, tables."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from odc_mlir.transforms.npu.schedule.window_tiling import ComputeStep
 
 
 class ConstantPool:
-    """The constant buffers of one program; equal bytes share a buffer."""
+    """Constant buffers of one program; equal bytes share a buffer."""
 
     def __init__(self) -> None:
         self._by_digest: dict[bytes, Buffer] = {}
 
     def get(self, name: str, data: bytes) -> Buffer:
-        """Return the buffer that holds ``data``; a new buffer gets ``name``."""
+        """Return the buffer with content ``data``; a new buffer gets ``name``."""
         digest = hashlib.sha256(data).digest()
         buffer = self._by_digest.get(digest)
         if buffer is None:
@@ -35,8 +35,8 @@ class ConstantPool:
 def packed_weights(op: npu.ConvOp, step: ComputeStep, columns: int) -> bytes:
     """Return the weights of one compute instruction in weight-buffer order.
 
-    The order is ``[channel group][ky][kx][input channel][channel in group]`` with groups of ``columns`` channels (the
-    last group may be smaller), and ``[ky][kx][channel]`` for a depthwise convolution.
+    The order is ``[channel group][ky][kx][input channel][channel in group]`` with groups of ``columns`` channels. The
+    last group may be smaller. The order of depthwise weights is ``[ky][kx][channel]``.
     """
     last = step.first + step.channels
     stored = np.int8 if op.weight_item_bytes == 1 else np.int16
@@ -54,7 +54,7 @@ def packed_channels(block: NDArray[Any], columns: int) -> bytes:
 
 
 def stored_bytes(op: Operation) -> int:
-    """Estimate the bytes of an operation's own constants: weights compressed in one piece, scaling records, tables."""
+    """Estimate the bytes of an operation's compressed weights, scaling records and tables."""
     if isinstance(op, npu.ConvOp):
         return coded_bytes(bytes(op.weights.data.data)) + record_bytes(op)
     if isinstance(op, npu.LstmOp):
@@ -71,7 +71,7 @@ _COMMON = np.dtype([(name, kind) for name, kind, _ in SCALE])
 def packed_params(op: npu.ConvOp, first: int, count: int) -> tuple[bytes, str]:
     """Return (records of channels ``[first, first + count)``, form of the ``param`` instruction that reads them).
 
-    If all channels of the operation have the same multiplier and exponent, records hold biases only.
+    Records contain biases only if all channels of the operation have the same multiplier and exponent.
     """
     bias, multiplier, exponent = (np.frombuffer(v.data.data, np.int32) for v in (op.bias, op.multiplier, op.exponent))
     part = slice(first, first + count)

@@ -13,20 +13,23 @@ from odc_mlir.targets import MemoryMode, MemoryPort, Target
 
 @cache
 def mean_bursts(size: int, stride: int, burst: int) -> float:
-    """Return the bursts that a run of ``size`` bytes touches, averaged over starts at multiples of ``stride``."""
+    """Return the mean number of bursts that a run of ``size`` bytes touches.
+
+    The mean is over starts at multiples of ``stride``.
+    """
     step = math.gcd(stride, burst) or burst
     starts = range(0, burst, step)
     return sum((start + size - 1) // burst + 1 for start in starts) / len(starts)
 
 
 def picked_bytes(count: int, size: int, burst: int) -> int:
-    """Return the bytes that cross the port for ``count`` rows of ``size`` bytes at indices known only at run time."""
+    """Return the port bytes for ``count`` rows of ``size`` bytes whose indices are known only at run time."""
     latest = burst - math.gcd(size, burst)
     return count * ((latest + size - 1) // burst + 1) * burst
 
 
 def transfer_bytes(runs: Runs, burst: int) -> float:
-    """Return the bytes that cross the port: whole bursts per contiguous range."""
+    """Return the port bytes of a transfer: whole bursts per contiguous range."""
     size, count, stride, groups, group_stride = runs
     if size <= 0 or count <= 0 or groups <= 0:
         return 0.0
@@ -49,12 +52,12 @@ def instruction_bytes(mnemonic: str) -> float:
 
 
 def step_cycles(target: Target) -> int:
-    """Return the overhead of a tile: issue cycles of a transfer and a computation, with one semaphore for each."""
+    """Return the overhead of a tile: issue cycles of a transfer and a computation, each with one semaphore."""
     return 2 * (target.fetch.issue_cycles + target.fetch.semaphore_cycles)
 
 
 def instruction_cycles(mnemonic: str, target: Target, **fields: int | str) -> float:
-    """Return the cycles of an instruction that has its ports and lanes to itself; fields that are left out are 0."""
+    """Return the cycles of an instruction without contention; omitted fields are 0."""
     return BY_MNEMONIC[mnemonic].cost.alone(_zeros(mnemonic) | fields, target)
 
 
@@ -64,14 +67,14 @@ def _zeros(mnemonic: str) -> dict[str, int | str]:
 
 
 class Ports(NamedTuple):
-    """Ports of a memory mode: ``constants`` carries constants and the program, ``sram`` carries activations."""
+    """Ports of a memory mode: ``constants`` for constants and the program, ``sram`` for activations."""
 
     sram: MemoryPort
     constants: MemoryPort
 
     @property
     def staged(self) -> bool:
-        """Constants lie off-chip and are copied to SRAM before use."""
+        """Whether constants are off-chip and copied to SRAM before use."""
         return self.sram is not self.constants
 
 

@@ -1,8 +1,7 @@
 """Shapes of window operations and of their tiles.
 
-A :class:`WindowGeometry` is a convolution, depthwise convolution or pooling as the tiler sees it: sizes and memory
-strides, no values. Activations are dense NHWC of ``item_bytes`` per element; an input view may skip pixels
-(``pixel_bytes``).
+A :class:`WindowGeometry` describes a convolution, depthwise convolution or pooling by sizes and memory strides.
+Activations are dense NHWC of ``item_bytes`` per element. An input view may skip pixels (``pixel_bytes``).
 """
 
 from __future__ import annotations
@@ -18,10 +17,9 @@ from odc_mlir.isa.instructions import field_range
 class WindowGeometry:
     """Sizes and memory strides of a window operation.
 
-    ``in_*``: size of the input image; ``pixel_bytes``, ``row_bytes``, ``image_bytes``: distances in memory between
-    neighbouring input pixels, rows and images. ``depthwise``: result channel ``c * multiplier + m`` reads channel ``c``
-    only; pooling counts as depthwise with multiplier 1. ``item_bytes``, ``weight_item_bytes``: size of an element and
-    of a weight. ``weights_per_image``: each of several images has its own weights.
+    ``pixel_bytes``, ``row_bytes``, ``image_bytes``: distances in memory between neighbouring input pixels, rows and
+    images. ``depthwise``: result channel ``c * multiplier + m`` reads only channel ``c``; pooling is depthwise with
+    multiplier 1. ``weights_per_image``: whether each image of the batch has separate weights.
     """
 
     batch: int
@@ -63,17 +61,17 @@ class WindowGeometry:
 
     @property
     def span_y(self) -> int:
-        """Input rows that one result row reads, first to last."""
+        """Input rows from the first to the last row that one result row reads."""
         return (self.kernel_height - 1) * self.dilation_y + 1
 
     @property
     def span_x(self) -> int:
-        """Input pixels of one row that one result reads, first to last."""
+        """Input pixels from the first to the last pixel that one result pixel reads."""
         return (self.kernel_width - 1) * self.dilation_x + 1
 
     @property
     def overlap_y(self) -> int:
-        """Input rows that a result row shares with the next one."""
+        """Number of input rows that adjacent result rows share."""
         return max(0, self.span_y - self.stride_y)
 
     @property
@@ -82,12 +80,12 @@ class WindowGeometry:
 
     @property
     def passes(self) -> int:
-        """Steps of the array per multiplication; one step multiplies a byte of the element by a byte of the weight."""
+        """Array steps per multiplication; one step multiplies a byte of the element by a byte of the weight."""
         return self.item_bytes * self.weight_item_bytes
 
     @property
     def dense(self) -> bool:
-        """The input is stored without gaps."""
+        """Whether the input is stored without gaps."""
         return (
             self.pixel_bytes == self.in_channels * self.item_bytes
             and self.row_bytes == self.in_width * self.pixel_bytes
@@ -95,7 +93,7 @@ class WindowGeometry:
         )
 
     def in_rows(self, rows: int) -> int:
-        """Input rows, padding included, that ``rows`` adjacent result rows read."""
+        """Return the input rows, padding included, that ``rows`` adjacent result rows read."""
         return (rows - 1) * self.stride_y + self.span_y
 
     def in_cols(self, cols: int) -> int:
@@ -117,9 +115,9 @@ def make_window(
     source_resident: bool = False,
     result_resident: bool = False,
 ) -> WindowGeometry:
-    """Return the window of an operation on ``[N, H, W, C]`` shapes, simplified if its tensors lie in memory.
+    """Return the window of an operation on ``[N, H, W, C]`` shapes, simplified if its tensors are in memory.
 
-    ``pads``: top and left. ``item_bytes``, ``weight_item_bytes``: size of an element and of a weight.
+    ``pads``: top and left padding. ``item_bytes``, ``weight_item_bytes``: size of an element and of a weight.
     """
     batch, in_height, in_width, in_channels = in_shape
     _, out_height, out_width, out_channels = out_shape
@@ -148,7 +146,7 @@ def make_window(
 
 
 def _simplified(window: WindowGeometry, *, flat: bool) -> WindowGeometry:
-    """Simplify a 1x1 window: leave out skipped pixels; if there are none and ``flat``, make all pixels one row."""
+    """Simplify a 1x1 window: omit skipped pixels and, if none are skipped and ``flat``, make all pixels one row."""
     if window.taps != 1 or window.pad_top or window.pad_left:
         return window
     if window.in_rows(window.out_height) > window.in_height or window.in_cols(window.out_width) > window.in_width:
@@ -181,7 +179,7 @@ def _simplified(window: WindowGeometry, *, flat: bool) -> WindowGeometry:
 
 
 class Clip(NamedTuple):
-    """Part of a range that lies inside the image, and the padding around it."""
+    """Length of the part of a range inside the image, its first position, and the padding around it."""
 
     before: int
     first: int
@@ -190,7 +188,7 @@ class Clip(NamedTuple):
 
 
 def clip(first: int, count: int, size: int) -> Clip:
-    """Clip ``count`` positions from ``first`` (may be negative) to ``[0, size)``; length 0 means padding only."""
+    """Clip ``count`` positions from ``first``, which may be negative, to ``[0, size)``; length 0 means padding only."""
     low, high = max(first, 0), min(first + count, size)
     if high <= low:
         return Clip(count, 0, 0, 0)
@@ -200,7 +198,7 @@ def clip(first: int, count: int, size: int) -> Clip:
 class Tile(NamedTuple):
     """Result pixels ``[y, y + rows) x [x, x + cols)`` of one image.
 
-    ``fresh``: the tile is the first of a strip, whose tiles share input rows through a ring.
+    ``fresh``: whether the tile is the first of a strip. The tiles of a strip share input rows through a ring.
     """
 
     image: int
@@ -212,7 +210,7 @@ class Tile(NamedTuple):
 
 
 def tiles(window: WindowGeometry, rows: int, cols: int, *, strips: bool) -> Iterator[Tile]:
-    """Yield all tiles row by row, or with ``strips`` column by column, so that vertical neighbours are adjacent."""
+    """Yield all tiles row by row, or with ``strips`` column by column. In strips, vertical neighbours are adjacent."""
     for image in range(window.batch):
         ys, xs = range(0, window.out_height, rows), range(0, window.out_width, cols)
         order = ((y, x) for x in xs for y in ys) if strips else ((y, x) for y in ys for x in xs)
@@ -222,19 +220,22 @@ def tiles(window: WindowGeometry, rows: int, cols: int, *, strips: bool) -> Iter
 
 
 def ring_rows(window: WindowGeometry, rows: int) -> int:
-    """Return the size of a ring in input rows: a tile of ``rows`` result rows and the new rows of the next tile."""
+    """Return the input rows of a ring: those of a tile of ``rows`` result rows and the new rows of the next tile."""
     step = rows * window.stride_y
     return step * (2 + -(-window.overlap_y // step))
 
 
 def parts(total: int, size: int) -> Iterator[tuple[int, int]]:
-    """Cut ``total`` into (start, length) parts of ``size``; the last may be shorter."""
+    """Yield the (start, length) parts of ``total`` in steps of ``size``; the last part may be shorter."""
     for start in range(0, total, size):
         yield start, min(size, total - start)
 
 
 def even_splits(total: int, most: int, limit: int = 12) -> list[int]:
-    """Return at most ``limit`` sizes, none above ``most``, that cut ``total`` into about equal parts, largest first."""
+    """Return part sizes that divide ``total`` about evenly, largest first.
+
+    At most ``limit`` sizes are returned, none above ``most``.
+    """
     sizes: list[int] = []
     count = max(1, -(-total // most))
     while total > 0 and len(sizes) < limit:

@@ -1,7 +1,7 @@
 """Dependences between commands of different queues.
 
-Commands conflict when they touch a common address and at least one writes it. Program order says which comes first. A
-queue completes commands in order, so of each other queue only the latest conflicting command matters.
+Commands conflict when they access a common address and at least one writes it. Program order determines which comes
+first. A queue completes commands in order, so only the latest conflicting command of each other queue matters.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from odc_mlir.isa.fields import Queue, Space
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, spans
 
 Latest = dict[Queue, int]
-"""Queue -> index of its latest command."""
+"""Map from a queue to the index of its latest command."""
 
 
 class LostBytes(NamedTuple):
-    """Bytes of a value in ``buffer`` that are overwritten through another buffer.
+    """Bytes of a value in ``buffer`` that a command overwrites through another buffer.
 
-    ``written``, ``overwritten``: numbers of the two writing commands; ``by``: buffer of the second command.
+    ``written``, ``overwritten``: numbers of the two writing commands. ``by``: buffer of the second command.
     """
 
     buffer: Buffer
@@ -31,10 +31,10 @@ class LostBytes(NamedTuple):
 
 
 class _AccessHistory:
-    """Addresses up to ``end`` with the same history: the last writer, and each queue's last reader since that write.
+    """Last accesses to a range of addresses that ends at ``end``.
 
-    ``holder``: the buffer of the last writer, None before the first write. ``lost``: overwritten bytes of other buffers
-    that are still in use.
+    ``writer``: the last writer. ``readers``: last reader of each queue since that write. ``holder``: buffer of the last
+    writer, None before the first write. ``lost``: overwritten bytes of other buffers that are still in use.
     """
 
     __slots__ = ("end", "holder", "lost", "readers", "writer", "writer_queue")
@@ -48,7 +48,7 @@ class _AccessHistory:
 class _History:
     """Access histories of one memory: disjoint segments that cover ``[0, infinity)``.
 
-    Segments are found by their start, because a command mostly reads exactly the bytes that another command wrote.
+    Segments are indexed by their start, because a command mostly reads exactly the bytes that another command wrote.
     """
 
     __slots__ = ("last_uses", "missed", "segments", "starts")
@@ -112,7 +112,6 @@ class _History:
             first.readers = {}
 
     def _lost(self, segment: _AccessHistory, buffer: Buffer, index: int) -> tuple[LostBytes, ...]:
-        """Return the bytes, still in use, that command ``index`` overwrites in ``segment`` through ``buffer``."""
         if buffer.is_memory:  # the access may belong to any buffer
             return ()
         lost = [item for item in segment.lost if item.buffer is not buffer and self._last_use(item.buffer) > index]
@@ -132,7 +131,6 @@ class _History:
         return self.last_uses.get(buffer, -1)
 
     def _join(self, start: int, end: int) -> None:
-        """Join the segments of ``[start, end)`` into one with the history of the first."""
         low = bisect_left(self.starts, start) + 1
         high = bisect_left(self.starts, end, low)
         for inner in self.starts[low:high]:
@@ -144,8 +142,8 @@ class _History:
 class Hazards:
     """Dependences of commands, visited in program order.
 
-    Buffers with an address share the memory of their space; each buffer without an address is a separate memory.
-    ``last_uses``: number of the last command that names a buffer, for the buffers that :attr:`missed` covers.
+    Buffers with an address share the memory of their space. Each buffer without an address is a separate memory.
+    ``last_uses``: number of the last command that names a buffer; :attr:`missed` covers these buffers.
     """
 
     def __init__(self, last_uses: Mapping[Buffer, int] | None = None) -> None:
@@ -154,7 +152,6 @@ class Hazards:
         self._last_uses = last_uses or {}
 
     def _home(self, buffer: Buffer) -> tuple[_History, int]:
-        """Return the history of the memory that holds ``buffer``, and the address in that memory."""
         if buffer.address is None:
             home = _History(self._last_uses), 0
         else:
@@ -166,11 +163,11 @@ class Hazards:
 
     @property
     def missed(self) -> LostBytes | None:
-        """The first value that a command read after it had been overwritten, or overwrote while reading it."""
+        """The first value that a command overwrites before its last read."""
         return next((memory.missed for memory in self._memories.values() if memory.missed is not None), None)
 
     def visit(self, index: int, command: Command) -> Latest:
-        """Return the latest conflicting command of each queue before ``command``, its own queue included."""
+        """Return the latest conflicting command of each queue, including its own queue."""
         found: Latest = {}
         homes, queue, places = self._homes, command.queue, command.places
         reads, writes = command.immediates.effects
@@ -190,17 +187,17 @@ class Hazards:
 
 
 def dependences(commands: Sequence[Command]) -> list[Latest]:
-    """Return the latest conflicting command of every queue before each command, its own queue included."""
+    """Return the latest conflicting command of each queue for each command."""
     hazards = Hazards()
     return [hazards.visit(index, command) for index, command in enumerate(commands)]
 
 
 Clock = list[int]
-"""Per queue, the program index of the last command that is known to be complete; -1 for none."""
+"""Program index of the last command of each queue that is known to be complete, -1 for none."""
 
 
 def join(clock: Clock, other: Clock) -> None:
-    """Set each entry of ``clock`` to the later of the entries of ``clock`` and ``other``."""
+    """Set each entry of ``clock`` to the maximum of the entries of ``clock`` and ``other``."""
     for queue, known in enumerate(other):
         if known > clock[queue]:
             clock[queue] = known

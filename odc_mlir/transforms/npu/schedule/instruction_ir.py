@@ -1,4 +1,4 @@
-"""Programs of instructions in the IR: construction of operations, decoding to records, and base classes of passes."""
+"""Programs of instructions in the IR: construction, decoding to records, and base classes of passes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place
 
 
 class TargetedProgram:
-    """A program with its target, memory mode and SRAM limit."""
+    """Program with its target, memory mode and SRAM limit."""
 
     def __init__(self, program: ProgramOp, choice: TargetChoice) -> None:
         self.program = program
@@ -47,7 +47,7 @@ class TargetedProgram:
 
     @property
     def sram_bytes(self) -> int:
-        """The limit of SRAM for inputs, outputs and arena together."""
+        """SRAM limit for inputs, outputs and arena together."""
         capacity = self.target.sram.capacity_bytes
         return min(self.choice.sram_limit or capacity, capacity)
 
@@ -62,7 +62,7 @@ def targeted_programs(module: ModuleOp, pass_name: str) -> Iterable[TargetedProg
 
 
 class DecodedProgram:
-    """Analysis of a program: records of its instructions and buffers, invalid after any change of the IR.
+    """Records of a program's instructions and buffers, invalid after any change of the IR.
 
     Passes read the records and change the operations. No pass hands its records to another pass.
     """
@@ -92,22 +92,22 @@ class DecodedProgram:
 
     @property
     def working(self) -> list[Command]:
-        """All commands but the final halt."""
+        """All commands except the final halt."""
         ends = bool(self.commands) and self.commands[-1].mnemonic == "halt"
         return self.commands[:-1] if ends else self.commands
 
     @property
     def buffers(self) -> list[Buffer]:
-        """All buffers but whole memories."""
+        """All buffers except whole memories."""
         return [buffer for buffer in self.declarations if not buffer.is_memory]
 
     @property
     def layer_names(self) -> dict[Buffer, str]:
-        """The name of the layer that each buffer was made for."""
+        """Name of the layer that each buffer belongs to."""
         return {buffer: op_name(op) for buffer, op in self.declarations.items()}
 
     def require_addresses(self, *, local: bool = False) -> None:
-        """Raise CompileError if a buffer has no address; ``local``: check buffers of local memories only."""
+        """Raise CompileError if a buffer, with ``local`` a buffer of a local memory, has no address."""
         for buffer, op in self.declarations.items():
             if buffer.address is None and (buffer.space.is_local or not local):
                 raise npu_isa.missing_address(buffer.name, buffer.space, op_name(op))
@@ -136,7 +136,6 @@ def _decoded_buffer(op: npu_isa.BufferOp | npu_isa.MemoryOp) -> Buffer:
 
 
 def _decoded(op: npu_isa.InstructionOp, layer: int, buffers: dict[int, Buffer]) -> Command:
-    """Return the record of an instruction; ``buffers``: records by the id of the IR value."""
     immediates, offsets, queue, _ = op.field_values
     places: dict[str, Place] = {}
     operands = iter(op._operands)
@@ -181,7 +180,7 @@ def make_buffer(buffer: Buffer, location: LocationAttr) -> npu_isa.BufferOp:
 def make_instruction(
     command: Command, values: Mapping[Buffer, SSAValue], location: LocationAttr
 ) -> npu_isa.InstructionOp:
-    """Return the operation of ``command``, without semaphores; ``values``: the value of each buffer."""
+    """Return the operation of ``command`` without semaphores. ``values``: SSA value of each buffer."""
     immediates, places = command.immediates, command.places
     operands: list[SSAValue] = []
     offsets: list[int | None] = []
@@ -206,7 +205,7 @@ def set_semaphores(op: npu_isa.InstructionOp, **tokens: Sequence[int]) -> None:
 
 
 class ProgramPass(ModulePass):
-    """A pass that runs on each program of a module, and leaves all other operations alone."""
+    """Pass that runs on each program of a module and ignores all other operations."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for job in targeted_programs(op, self.name):
@@ -219,4 +218,4 @@ class ProgramPass(ModulePass):
 
 
 class ProgramPatternPass(ProgramPass, PatternPass):
-    """A pass that applies patterns to each program of a module."""
+    """Pass that applies patterns to each program of a module."""

@@ -3,15 +3,14 @@
 Three choices depend on each other and are searched together:
 
 - Residents: a result that stays in the tile buffer is neither stored nor loaded, and leaves less room for tiles.
-- Tilings: a faster tiling often needs a longer program. If constants and program are fetched through a separate port,
-  fetching overlaps with computing, and the slower of the two determines the time. A slower tiling with a shorter
-  program may be better in this case. Each layer therefore has a Pareto front of tilings, by cycles and program bytes.
+- Tilings: a faster tiling often needs a longer program. If constants and program have a separate port, fetching
+  overlaps with computing, and the slower of the two determines the time. A slower tiling with a shorter program may
+  then be better. Each layer therefore has a Pareto front of tilings, by cycles and program bytes.
 - Fused operations: without fusion, a convolution stores its result, and the element-wise operation after it loads that
   result and the other operand. With fusion, only the other operand is loaded, while the array is busy.
 
-Weights that are read again for every tile are read from a copy in SRAM. Without room for the copy, each read goes
-through the narrow off-chip port. A tiling that reads weights once is better in this case, although it reads the image
-more often.
+Weights that every tile reads again are copied to SRAM. Without room for the copy, each read goes through the narrow
+off-chip port. A tiling that reads weights once is then better, although it reads the image more often.
 """
 
 from __future__ import annotations
@@ -61,13 +60,13 @@ from odc_mlir.transforms.npu.schedule.window_search import (
     tilings_of,
 )
 
-ROOM_STEP = 256  # available bytes are rounded down to this, so that searches are shared between similar plans
-WORTHWHILE = 0.999  # a change is made if its score is at most this share of the old score
+ROOM_STEP = 256  # granularity of available bytes, so that searches are shared between similar plans
+WORTHWHILE = 0.999  # a change must reduce the score to at most this share
 
 
 @dataclass(slots=True)
 class ResidentCandidate:
-    """A result that could stay in the tile buffer; ``fill``: code of the border, None if nothing reads the border."""
+    """Result that could stay in the tile buffer. ``fill``: code of the border, None if no layer reads the border."""
 
     op: Operation
     resident: Resident
@@ -76,11 +75,11 @@ class ResidentCandidate:
 
 @dataclass(slots=True)
 class LayerGraph:
-    """Layers of a segment and the candidates for residents between them.
+    """Layers of a segment, and the candidates for residents between them.
 
-    ``sources``, ``results``: indices of the candidates that each layer reads and writes; None for a tensor that stays
-    in memory. ``uncopied``: bytes of weights per layer that have no room in SRAM. ``constant_bytes``: weights and
-    parameters of all layers.
+    ``sources``, ``results``: candidate indices that each layer reads and writes; None for a tensor in memory.
+    ``uncopied``: bytes of weights per layer without room in SRAM. ``constant_bytes``: weights and parameters of all
+    layers.
     """
 
     ops: list[Operation]
@@ -92,7 +91,7 @@ class LayerGraph:
 
 
 class ResidencyPlan(NamedTuple):
-    """Residents with addresses by candidate index, a choice per layer, and the plan's cost, roughly in cycles."""
+    """Residents by candidate index, tiling choices by layer, and the cost of the plan, roughly in cycles."""
 
     residents: dict[int, Resident]
     choices: list[TilingChoice]
@@ -109,10 +108,10 @@ class ResidentPlanner:
         self._fronts: dict[tuple[int, int, tuple[bool, ...], bool], tuple[TilingChoice, ...] | CompileError] = {}
 
     def plan(self, check: Callable[[], None], *, improve: bool) -> ResidencyPlan:
-        """Return a greedy plan with all residents that fit together, or with no resident if that scores better.
+        """Return a greedy plan with all residents that fit together, or without residents if that scores better.
 
-        ``improve``: also drop single residents, large ones first, if that makes the plan better. ``check`` is called
-        repeatedly and may raise. Raises CompileError if a layer does not fit.
+        With ``improve``, the planner also drops single residents, large ones first, if that improves the plan.
+        ``check`` is called repeatedly and may raise. Raises CompileError if a layer does not fit.
         """
         best: ResidencyPlan | None = None
         failure: NotResidentError | None = None
@@ -135,7 +134,7 @@ class ResidentPlanner:
         return best
 
     def _fitting(self) -> frozenset[int]:
-        """Return candidates that fit in the tile buffer together; large candidates are left out first."""
+        """Return candidates that fit in the tile buffer together, preferring small ones."""
         kept = frozenset(range(len(self.candidates)))
         for layer in range(len(self.graph.ops)):
             alive = sorted(
@@ -146,7 +145,6 @@ class ResidentPlanner:
         return kept
 
     def _improved(self, plan: ResidencyPlan, check: Callable[[], None]) -> ResidencyPlan:
-        """Return ``plan`` without the residents whose removal improves it."""
         for index in sorted(plan.residents, key=lambda i: (-self.candidates[i].size, i)):
             check()
             trial = self._try(frozenset(plan.residents) - {index})
@@ -155,7 +153,6 @@ class ResidentPlanner:
         return plan
 
     def _try(self, kept: frozenset[int]) -> ResidencyPlan | None:
-        """Return the plan with these residents, or None if they leave a layer without room."""
         try:
             return self._evaluate(kept)
         except CompileError:
@@ -181,7 +178,6 @@ class ResidentPlanner:
         return ResidencyPlan(residents, *self._balancer.choose(fronts))
 
     def _front(self, layer: int, room: int, sources: tuple[bool, ...], result: bool) -> tuple[TilingChoice, ...]:
-        """Return the Pareto front of a layer, cached: an unchanged layer has the same object in the next plan."""
         key, op = (layer, room, sources, result), self.graph.ops[layer]
         if key not in self._fronts:
             uncopied = self.graph.uncopied.get(op, 0)
@@ -195,7 +191,7 @@ class ResidentPlanner:
         return found
 
 
-# Prices of a cycle of program fetch, in cycles of computing: low if fetching is hidden, high if it limits the speed.
+# Prices of a fetch cycle, in compute cycles: low if fetching is hidden, high if it limits the speed.
 PRICES = (0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0)
 EXPOSED = 0.2  # share of the shorter of computing and fetching that does not overlap: start and end of the segment
 
@@ -213,7 +209,7 @@ class Balancer:
         self._program: list[list[float]] = [[] for _ in PRICES]
 
     def choose(self, fronts: Sequence[tuple[TilingChoice, ...]]) -> tuple[list[TilingChoice], float]:
-        """Return one choice per layer from its front, for the price with the lowest total cost, and that cost."""
+        """Return one tiling per layer for the price of program fetch with the lowest total cost, and that cost."""
         width = self._port.constants.bytes_per_cycle
         self._update(fronts, width)
         best, best_score = 0, float("inf")
@@ -229,7 +225,6 @@ class Balancer:
         return list(self._chosen[best]), best_score
 
     def _update(self, fronts: Sequence[tuple[TilingChoice, ...]], width: int) -> None:
-        """Choose a tiling for every price in the layers whose front has changed."""
         if len(self._fronts) != len(fronts):
             self._fronts = [()] * len(fronts)
             for lists in (self._chosen, self._cycles, self._program):
@@ -261,7 +256,7 @@ LARGEST_SHARE = 0.75  # share of the tile buffer that one resident tensor may ta
 
 
 def read_graph(layers: Sequence[Operation], target: Target, uncopied: Mapping[Operation, int]) -> LayerGraph:
-    """Return the graph of the ``layers`` of a program, given in order, and of the tensors between them."""
+    """Return the graph of ``layers``, given in program order, and of the tensors between them."""
     graph = LayerGraph(list(layers), uncopied)
     index = {op: number for number, op in enumerate(graph.ops)}
     home: dict[SSAValue, int] = {}
@@ -287,7 +282,6 @@ def _aliases(value: SSAValue) -> Iterator[SSAValue]:
 
 
 def _candidate(op: Operation, index: dict[Operation, int], target: Target) -> ResidentCandidate | None:
-    """Return the requirements for keeping the result of ``op`` in the tile buffer, or None if that is impossible."""
     result = op.results[0]
     image = image_shape(npu.shape_of(result))
     if (given := given_tiling(op)) is not None and given.out_slots:
@@ -324,16 +318,15 @@ def _supports_residents(op: Operation) -> bool:
 
 
 def _broadcasts(op: Operation) -> bool:
-    """Return whether ``op`` repeats elements of an operand."""
     return isinstance(op, npu.ElementwiseOp) and not npu.shape_of(op.a) == npu.shape_of(op.b) == npu.shape_of(op.output)
 
 
 def layer_choices(
     op: Operation, tilings: Tilings, room: int, sources: tuple[bool, ...], result: bool, *, uncopied: int = 0
 ) -> tuple[TilingChoice, ...]:
-    """Return tilings of ``op`` with ``room`` bytes of the tile buffer for slots; raise CompileError if none fits.
+    """Return tilings of ``op`` with ``room`` bytes of the tile buffer; raise CompileError if none fits.
 
-    ``uncopied``: bytes of the operation's weights that have no room in SRAM.
+    ``uncopied``: bytes of the operation's weights without room in SRAM.
     """
     target = tilings.target
     try:
@@ -350,7 +343,6 @@ def layer_choices(
 
 
 def _only_choice(op: Operation, target: Target, room: int, sources: tuple[bool, ...], *, result: bool) -> TilingChoice:
-    """Return the choice of an operation without alternatives; see :func:`layer_choices`."""
     if isinstance(op, npu.MoveOp):
         filled = npu.size_bytes(op.output) if op.fill is not None else 0
         item = npu.item_bytes(op.output)
@@ -374,7 +366,7 @@ NOTHING = TilingChoice(None, 0.0, 0.0)  # the cost of a fused operation
 def follower_of(conv: Operation) -> npu.ElementwiseOp | None:
     """Return the element-wise operation that can be computed with each tile of ``conv``, or None.
 
-    Only this operation reads the convolution's result, and its other operand and its result have the same shape.
+    The convolution's result must have no other use. The other operand and the result must have the same shape.
     """
     if not isinstance(conv, npu.ConvOp) or conv.output.uses.get_length() != 1:
         return None
@@ -388,7 +380,7 @@ def follower_of(conv: Operation) -> npu.ElementwiseOp | None:
 
 
 def fused(graph: LayerGraph, plan: ResidencyPlan, tilings: Tilings, memory: MemoryMode) -> ResidencyPlan:
-    """Return ``plan`` with element-wise operations fused if the fused plan is estimated to be faster.
+    """Return ``plan`` with element-wise operations fused where the estimate is faster.
 
     A fused operation directly follows its convolution, and all of its tensors are in memory.
     """
@@ -426,11 +418,11 @@ def fused(graph: LayerGraph, plan: ResidencyPlan, tilings: Tilings, memory: Memo
     return plan._replace(choices=choices, score=plan.score - saved) if saved else plan
 
 
-STEP = 4096  # bytes are rounded up to this, so that layers of the same shape share a search
+STEP = 4096  # granularity of byte counts, so that layers of the same shape share a search
 
 
 def uncopied_weights(job: TargetedProgram) -> dict[Operation, int]:
-    """Return, by layer, the bytes of weights without room for a copy in SRAM; omit layers with room for all weights.
+    """Return the bytes of weights without room for a copy in SRAM, by layer, except zeros.
 
     With ``prefer = memory``, the arena is no larger than the tensors need.
     """
@@ -478,8 +470,8 @@ def held_bytes(block: Block, layers: Sequence[Operation]) -> list[int]:
 def chosen_tiles(ctx: Context, job: TargetedProgram) -> tuple[LayerGraph, ResidencyPlan]:
     """Return the layers of a program with tilings and residents; raise CompileError if a layer does not fit.
 
-    If the target was chosen with ``prefer = compile-time``, few plans are tried. A program with ``npu.tiled_for`` is
-    planned for another machine.
+    With ``prefer = compile-time``, the planner tries few plans. A program with ``npu.tiled_for`` is planned for another
+    machine.
     """
     quick, given = job.choice.prefer == "compile-time", job.program.attributes.get(TILED_FOR)
     if given is None:
@@ -503,7 +495,6 @@ SCALED: dict[str, tuple[str, ...]] = {
 
 
 def _machine(target: Target, attribute: Attribute) -> Target:
-    """Return the machine that ``npu.tiled_for`` describes; raise CompileError if the attribute is malformed."""
     data = attribute.data if isinstance(attribute, DictionaryAttr) else {"": attribute}
     percents = {part: value.value.data for part, value in data.items() if isinstance(value, IntegerAttr)}
     too_few = [part for part, percent in percents.items() if percent < (part != "room")]
@@ -523,7 +514,7 @@ def planned_layers(
     quick: bool = False,
     uncopied: Mapping[Operation, int] = MappingProxyType({}),
 ) -> tuple[LayerGraph, ResidencyPlan]:
-    """Return the graph of a program's ``layers``, in order, and its plan; raise CompileError if a layer does not fit.
+    """Return the graph of a program's ``layers`` and its plan; raise CompileError if a layer does not fit.
 
     ``uncopied``: bytes of weights without room in SRAM, by layer. ``check`` is called repeatedly and may raise.
     """

@@ -1,4 +1,4 @@
-"""Layers: the tensor operations of a program with a buffer for every tensor."""
+"""Layers: tensor operations of a program, with a buffer for every tensor."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ Op = TypeVar("Op", bound=npu.NpuTensorOp, covariant=True)
 
 @dataclass(eq=False, frozen=True, slots=True)
 class LayerTensor:
-    """A buffer with the logical shape and the code type of a tensor.
+    """Buffer with the logical shape and the code type of a tensor.
 
     ``layout``: layout of a resident in the tile buffer, None for other tensors. ``start``: offset of the tensor in the
-    buffer, which may hold several tensors. ``parts``: tensors that together form an operand of a matrix product, each
-    with its first row in the operand; empty if the whole operand is in ``buffer``.
+    buffer. ``parts``: tensors that together form an operand of a matrix product, each with its first row in the
+    operand; empty if one buffer holds the whole operand.
     """
 
     buffer: Buffer
@@ -42,7 +42,7 @@ class LayerTensor:
     parts: tuple[tuple[int, LayerTensor], ...] = ()
 
     def at(self, offset: int) -> Place:
-        """Return the place at ``offset`` bytes from the start."""
+        """Return the address ``offset`` bytes after the start."""
         return self.buffer, self.start + offset
 
     @property
@@ -57,7 +57,7 @@ class LayerTensor:
 
 @dataclass(eq=False, frozen=True, slots=True)
 class Layer(Generic[Op]):
-    """An operation with its operands and results; tensors are dense NHWC in their buffers, except residents."""
+    """Operation with its operands and results; tensors are dense NHWC in their buffers, except residents."""
 
     op: Op
     sources: tuple[LayerTensor, ...]
@@ -76,16 +76,16 @@ class Layer(Generic[Op]):
 
 @dataclass(eq=False, frozen=True, slots=True)
 class WindowLayer(Layer[Op]):
-    """A convolution or pooling with its geometry."""
+    """Convolution or pooling with its geometry."""
 
     window: WindowGeometry
 
 
 class ProgramLayers:
-    """The operations of a segment in order, the places of their tensors, and copies at the end.
+    """Operations of a segment in order, the buffers of their tensors, and copies at the end.
 
-    ``copies``: (from, to) buffers for outputs that are inputs or constants, and for states that are not computed in
-    place. Raises CompileError for an operation of another level.
+    ``copies``: (source, target) buffers for outputs that are inputs or constants, and for states that are not computed
+    in place. Raises CompileError for an operation of another level.
     """
 
     def __init__(self, program: ProgramOp) -> None:
@@ -110,9 +110,9 @@ class ProgramLayers:
             self._read(op)
 
     def _read_states(self, program: ProgramOp, last: YieldOp) -> list[tuple[SSAValue, Buffer]]:
-        """Make, for each state kept on the NPU, a buffer that lives for the whole program.
+        """Create, for each state kept on the NPU, a buffer that lives for the whole program.
 
-        Return (new value, buffer) for each copy at the end. ``npu-share-arena`` removes copies that are not needed.
+        Return (new value, buffer) for each copy at the end. ``npu-share-arena`` removes unnecessary copies.
         """
         late: list[tuple[SSAValue, Buffer]] = []
         for source, number in kept_states(program):
@@ -139,7 +139,7 @@ class ProgramLayers:
                 self.buffers[root] = buffer
 
     def _update(self, late: list[tuple[SSAValue, Buffer]]) -> None:
-        """Copy values to states at the end; save a value first if it is the old content of any state."""
+        """Copy new values to states at the end, after saving old contents that are values of other states."""
         before = {root: _buffer_of(root, Space.ARENA) for root, _ in late if self._buffer(root).takes}
         self.copies += [(self._buffer(root), saved) for root, saved in before.items()]
         self.copies += [(before.get(root) or self._buffer(root), held) for root, held in late]
@@ -166,7 +166,6 @@ class ProgramLayers:
         return LayerTensor(self._buffer(root), shape, code_type(value), layout, start)
 
     def _keep(self, op: Operation) -> None:
-        """Place the result of ``op`` in the tile buffer if it is a resident."""
         kept = resident_image(op)
         if kept is None:
             return

@@ -1,6 +1,6 @@
 """Slots of the local memories, and loads and stores of parts of images and other tensors.
 
-A layer declares its slots and fills them in turn. Addresses are assigned later.
+A layer declares its slots and fills them in turn. A later pass assigns the addresses.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, com
 
 
 class Slot(NamedTuple):
-    """A range of a local memory for part of a tensor or for constants."""
+    """Range of a local memory for part of a tensor or for constants."""
 
     name: str
     shape: tuple[int, ...]
@@ -27,7 +27,7 @@ class Slot(NamedTuple):
 
 
 class LocalMemories:
-    """Slots of the layers of a program, without addresses, and the constants that are loaded to slots."""
+    """Slots of the layers of a program, and the constants that are loaded to slots."""
 
     def __init__(self, target: Target) -> None:
         self.target, self.pool = target, ConstantPool()
@@ -42,7 +42,7 @@ class LocalMemories:
 
     @property
     def accumulators(self) -> Buffer:
-        """The accumulator buffer, which all layers share."""
+        """Accumulator buffer, which all layers share."""
         if self._accumulators is None:
             self._accumulators = Buffer("accumulators", Space.ACCUMULATOR, self.target.local.accumulators)
             self.declared.append(self._accumulators)
@@ -56,7 +56,7 @@ class LocalMemories:
 
 
 class TilePart(NamedTuple):
-    """Pixels in the tile buffer: place of the first pixel, and bytes from pixel to pixel and from row to row."""
+    """Address of the first of several pixels in the tile buffer, and byte strides between pixels and rows."""
 
     place: Place
     stride_x: int
@@ -71,13 +71,13 @@ class TilePart(NamedTuple):
     def resident(cls, tensor: LayerTensor, row: int, column: int, channel: int) -> Self:
         """Return part of an image that stays in the tile buffer."""
         layout = tensor.layout
-        assert layout is not None, "plans without slots are made for resident tensors"
+        assert layout is not None, "only resident tensors have plans without slots"
         first = layout.offset(row, column) + channel * layout.item_bytes
         return cls((tensor.buffer, first), layout.pixel_bytes, layout.pitch)
 
 
 class Slots:
-    """Buffers used in turn. The object knows their contents, so that nothing is loaded twice in a row."""
+    """Buffers used in turn. A record of their contents avoids repeated loads."""
 
     def __init__(self, buffers: list[Buffer]) -> None:
         self.buffers = buffers
@@ -85,7 +85,7 @@ class Slots:
         self._next = 0
 
     def get(self, key: object) -> tuple[Buffer, bool]:
-        """Return the slot that holds ``key``, and whether it has to be filled first."""
+        """Return the slot with content ``key``, and whether it must be filled first."""
         if key in self._keys:
             return self.buffers[self._keys.index(key)], False
         index = self._next
@@ -134,7 +134,7 @@ def overlaps(tensor: LayerTensor, first: int, count: int) -> Iterator[tuple[Laye
 
 
 def load_parts(source: LayerTensor, window: WindowGeometry, region: ImagePart, target: Place) -> Iterator[Command]:
-    """Yield the loads of a region without padding. Images have one row, and several tensors hold its columns."""
+    """Yield the loads of a region without padding. Images have one row, whose columns several tensors hold."""
     buffer, offset = target
     size, pixel = region.channels * window.item_bytes, window.pixel_bytes
     for part, cols in overlaps(source, region.col, region.cols):
@@ -147,10 +147,6 @@ def load_parts(source: LayerTensor, window: WindowGeometry, region: ImagePart, t
 def _padded_load(
     down: tuple[int, int, int], across: tuple[int, int, int], pixel: int, pixel_stride: int, row_stride: int, zero: int
 ) -> Immediates:
-    """Return the fields of a load of ``pixel`` bytes from each pixel of a padded rectangle.
-
-    ``down``, ``across``: (padding before, pixels, padding after), in rows and in columns.
-    """
     above, rows, below = down
     left, cols, right = across
     fields = {

@@ -1,12 +1,13 @@
 """Plan and commands of an LSTM cell over a sequence, in plain order.
 
-The sequence is cut into blocks of time steps, and the cell's units into groups. At the start of a block, one matrix
-product multiplies the inputs of all steps by the input weights. In each step and for each group, a matrix product
-multiplies the previous output by the recurrent weights, and instruction ``gates`` computes cell state and output.
+The plan divides the sequence into blocks of time steps, and the cell's units into groups. At the start of a block, one
+matrix product multiplies the inputs of all steps by the input weights. In each step and for each group, a matrix
+product multiplies the previous output by the recurrent weights, and instruction ``gates`` computes cell state and
+output.
 
-During a block, the tile buffer holds the inputs ``[step][batch][feature]``, their products with the weights
-``[step][batch][group][gate][unit]`` (i16), the outputs ``[step][batch][unit]``, which begin with the output before the
-block, and the cell state ``[batch][unit]`` (i16), which ``gates`` updates.
+During a block, the tile buffer contains the inputs ``[step][batch][feature]``, their products with the weights
+``[step][batch][group][gate][unit]`` (i16), the outputs ``[step][batch][unit]``, and the cell state ``[batch][unit]``
+(i16), which ``gates`` updates. The first output is the last output of the previous block.
 """
 
 from __future__ import annotations
@@ -36,13 +37,11 @@ _INT16 = np.iinfo(np.int16)
 
 
 def lstm_commands(layer: Layer[npu.LstmOp], memories: LocalMemories) -> Iterator[Command]:
-    """Return the commands of an LSTM cell."""
+    """Yield the commands of an LSTM cell."""
     return _LstmEmitter(layer, memories).commands()
 
 
 class _LstmEmitter:
-    """Emission of the commands of one LSTM cell."""
-
     def __init__(self, layer: Layer[npu.LstmOp], memories: LocalMemories) -> None:
         self.layer, self.op, self.pool, self.memories = layer, layer.op, memories.pool, memories
         self.plan = plan = plan_lstm(layer.op, memories.target, memories.tile_room)
@@ -90,7 +89,7 @@ class _LstmEmitter:
         yield flat("store", (last_cell.buffer, 0), (self.cell, 0), STATE_BYTES * step_bytes)
 
     def _first_output(self, before: Place | None, target: Place, hidden: LayerTensor) -> Command:
-        """Return the copy of the output before a block to ``target``, from the previous block or the initial state."""
+        """Return the copy of the last output before a block to ``target``."""
         size = self.batch * self.units
         if before is None:
             return flat("load", (hidden.buffer, 0), target, size)
@@ -98,7 +97,7 @@ class _LstmEmitter:
                        a=before, a_stride0=1, output=target)  # fmt: skip
 
     def _sequence(self, mnemonic: str, tensor: LayerTensor, first: int, count: int, item: int, tile: Place) -> Command:
-        """Return the transfer of ``count`` time steps from ``first`` on; in the tile, time is the outer dimension."""
+        """Return the transfer of ``count`` time steps from ``first``; the tile buffer holds them time-major."""
         memory = (tensor.buffer, first * item * (self.batch if self.op.time_major else 1))
         if self.op.time_major or self.batch == 1:
             return flat(mnemonic, memory, tile, count * self.batch * item)
@@ -140,7 +139,6 @@ class _LstmEmitter:
             )
 
     def _load_weights(self, slot: Buffer, offset: int, rows: NDArray[np.int8], shape: int) -> Command:
-        """Return the load of the weights ``rows``, packed for the array shape ``shape``."""
         packed = packed_channels(rows.reshape(len(rows), 1, 1, -1), self.shapes[shape][1])
         data = self.pool.get("weights", packed)
         size = len(packed)
@@ -149,7 +147,7 @@ class _LstmEmitter:
     def _product_fields(
         self, source: Buffer, offset: int, weights: Place, shape: int, pixels: int, depth: int, channels: int
     ) -> dict[str, int | str | Place]:
-        """Return fields of a product of adjacent int8 ``pixels``, whose results lie ``self.rows`` codes apart."""
+        """Return fields of a product of adjacent int8 pixels; results are ``self.rows`` codes apart."""
         return {
             "in_type": "i8", "weight_type": "i8", "shape": shape, "multiplier": 1, "input": (source, offset),
             "in_stride_x": depth, "in_stride_y": depth, "in_channels": depth, "out_width": pixels,
@@ -159,7 +157,6 @@ class _LstmEmitter:
         }  # fmt: skip
 
     def _step(self, outputs: Buffer, step: int) -> Iterator[Command]:
-        """Yield the commands of one time step: for each group of units, the matrix product and the gates."""
         batch, units, gates = self.batch, self.units, self.gates
         for number, (first, count) in enumerate(self.groups):
             weights, loads = self._recurrent_weights(number)
@@ -187,7 +184,6 @@ class _LstmEmitter:
                 )
 
     def _recurrent_weights(self, number: int) -> tuple[Place, list[Command]]:
-        """Return the place of a group's recurrent weights, and the loads that fill this place."""
         first, count = self.groups[number]
         slot, empty = self.recurrent.get(0 if self.plan.recurrent_stays else number)
         offset = self.gates * first * self.units if self.plan.recurrent_stays else 0
@@ -215,17 +211,18 @@ class _LstmEmitter:
 
 
 STATE_BYTES, GATE_BYTES = 2, 2  # bytes of a cell state, and of an input product
-MOST_GROUPS = 8  # group counts to try: more groups only increase start-up costs
+MOST_GROUPS = 8  # group counts to try; more groups only increase start-up costs
 _TILE_SLOTS = 6  # two for inputs, two for outputs, gates, cell state
 
 
 @dataclass(frozen=True, slots=True)
 class LstmPlan:
-    """Plan of an LSTM cell. ``block``: number of time steps whose inputs are in the tile buffer together.
+    """Plan of an LSTM cell.
 
-    ``input_rows``: rows of the input weights that one instruction multiplies; ``group``: units whose recurrent weights
-    one instruction multiplies. ``inputs_stay``, ``recurrent_stays``: whether all of these weights fit and are loaded
-    once. ``*_shape``: array shapes. ``cycles``, ``program_bytes``: estimates for the whole sequence.
+    ``block``: time steps whose inputs are in the tile buffer together. ``input_rows``: rows of the input weights that
+    one instruction multiplies. ``group``: units whose recurrent weights one instruction multiplies. ``inputs_stay``,
+    ``recurrent_stays``: whether all of these weights fit and are loaded once. ``*_shape``: array shapes. ``cycles``,
+    ``program_bytes``: estimates for the whole sequence.
     """
 
     block: int
@@ -287,7 +284,6 @@ def plan_lstm(op: npu.LstmOp, target: Target, room: int) -> LstmPlan:
 
 
 def _block(s: _LstmSizes, target: Target, room: int) -> int:
-    """Return the number of time steps of a block: all steps if they fit."""
     held = s.batch * (STATE_BYTES + 2) * s.units + _TILE_SLOTS * TILE_ALIGNMENT
     step = s.batch * (2 * s.features + GATE_BYTES * s.rows + 2 * s.units)
     most = min((room - held) // step, MAX_RUNS // s.batch)
@@ -300,7 +296,7 @@ def _block(s: _LstmSizes, target: Target, room: int) -> int:
 
 
 def _rows(s: _LstmSizes, room: int, target: Target) -> int:
-    """Return the rows of the input weights per instruction: all, or as many as fit in two slots of ``room`` bytes."""
+    """Return the rows of the input weights per instruction: all, or the rows that fit in half of ``room``."""
     entries = target.local.param_entries
     if s.rows * s.features <= room and s.rows <= entries:
         return s.rows
@@ -311,7 +307,7 @@ def _rows(s: _LstmSizes, room: int, target: Target) -> int:
 
 
 def _most_units(s: _LstmSizes, target: Target, slot: int | None) -> int:
-    """Return the most units per group: accumulators hold two groups, and ``slot`` bytes hold one group's weights."""
+    """Return the largest group of units; accumulators hold two groups, and ``slot`` bytes one group's weights."""
     most = target.local.accumulators // (2 * s.batch * s.gates)
     if slot is not None:
         most = min(most, slot // (s.gates * s.units))
@@ -322,13 +318,12 @@ def _most_units(s: _LstmSizes, target: Target, slot: int | None) -> int:
 
 
 def _group_sizes(units: int, most: int) -> list[int]:
-    """Return sizes to try: the largest that fits, and smaller ones, which let array and vector engine overlap."""
     fewest = -(-units // most)
     return [-(-units // count) for count in range(fewest, fewest + MOST_GROUPS) if count <= units]
 
 
 def _step(s: _LstmSizes, target: Target, group: int, *, stays: bool) -> tuple[int, int, float]:
-    """Return (group, array shape, cycles of a time step); products and gates of groups overlap, except at the ends."""
+    """Return (group, array shape, cycles of a time step). Products and gates of adjacent groups overlap."""
     shape, product = _product(target, s.batch, s.gates * group, s.units, emit=False)
     if not stays:
         product = max(product, s.gates * group * s.units / target.sram.bytes_per_cycle)
@@ -338,7 +333,6 @@ def _step(s: _LstmSizes, target: Target, group: int, *, stays: bool) -> tuple[in
 
 
 def _product(target: Target, pixels: int, channels: int, depth: int, *, emit: bool) -> tuple[int, float]:
-    """Return the fastest array shape for a matrix product, and its cycles."""
     fields = {"out_width": pixels, "out_height": 1, "channels": channels, "in_channels": depth, "in_stride_x": depth}
     ones = dict.fromkeys(("kernel_height", "kernel_width", "stride_y", "stride_x", "dilation_y", "dilation_x"), 1)
     cycles, shape = min(
@@ -349,7 +343,7 @@ def _product(target: Target, pixels: int, channels: int, depth: int, *, emit: bo
 
 
 def unit_rows(units: int, gates: int, groups: list[tuple[int, int]]) -> Iterator[int]:
-    """Return the rows of the weights in the order ``[group][gate][unit]``, so that the sums of a group are adjacent."""
+    """Yield the weight rows in the order ``[group][gate][unit]``, so that the sums of a group are adjacent."""
     for first, count in groups:
         for gate in range(gates):
             yield from range(gate * units + first, gate * units + first + count)

@@ -1,4 +1,4 @@
-"""Commands of operations that only move codes: strided copies through the tile buffer; reads and updates of rows."""
+"""Commands of operations that only move codes: strided copies, and reads and updates of rows."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ BUFFERS = 2
 LARGEST_RUN = field_range("load", "size0")[1]
 LARGEST_COUNT = field_range("load", "size1")[1]
 _LARGEST_COPY = field_range("copy", "bytes")[1]
-LEVELS = 3  # loops of one transfer, contiguous elements included
-BURSTS = 64  # elements per run at which transfers use most of each burst
-ROLLED_TRANSFERS = 12  # transfers of a copy that remain in the program once loops are rolled
+LEVELS = 3  # loops of one transfer, including the contiguous one
+BURSTS = 64  # elements per run with good use of bursts
+ROLLED_TRANSFERS = 12  # transfers of a copy in the program after loop rolling
 
 
 class Transfer(NamedTuple):
     """One load or store: write and read offsets from the start of a tile, and loops; all in bytes.
 
-    ``size`` bytes are contiguous on both sides. Each loop is (count, distance written, distance read); the second loop
+    ``size`` bytes are contiguous on both sides. Each loop is (count, write stride, read stride). The second loop
     contains the first.
     """
 
@@ -62,7 +62,7 @@ class Transfer(NamedTuple):
         }
 
     def runs(self, *, load: bool) -> Runs:
-        """Return the runs in memory, for costs; adjacent runs are merged."""
+        """Return the runs in memory with adjacent runs merged, for costs."""
         (count1, *steps1), (count2, *steps2) = self.loops
         stride1, stride2 = (steps1[1], steps2[1]) if load else (steps1[0], steps2[0])
         size = self.size
@@ -72,7 +72,10 @@ class Transfer(NamedTuple):
 
 
 class CopyTile(NamedTuple):
-    """Part of a copy that is in the tile buffer at a time. ``start``, ``to``: offsets in source and result."""
+    """Part of a copy that is in the tile buffer at a time.
+
+    ``source``: operand number. ``start``, ``to``: offsets in source and result.
+    """
 
     source: int
     start: int
@@ -83,9 +86,9 @@ class CopyTile(NamedTuple):
 
 
 def tiles(copy: StridedCopy, room: int, item: int = 1) -> Iterator[CopyTile]:
-    """Cut ``copy`` into tiles of at most ``room`` bytes; tiles that read the same codes are adjacent.
+    """Divide ``copy`` into tiles of at most ``room`` bytes.
 
-    A tile holds codes of ``item`` bytes each, in the order of reading.
+    Tiles that read the same codes are adjacent. A tile holds codes of ``item`` bytes each, in the order of reading.
     """
     axes = sorted(zip(copy.sizes, copy.reads, copy.writes, strict=True), key=lambda loop: (abs(loop[2]), loop[1]))
     counts = _tile_counts(axes, room // item, LARGEST_RUN // item)
@@ -110,9 +113,9 @@ def tiles(copy: StridedCopy, room: int, item: int = 1) -> Iterator[CopyTile]:
 
 
 def _tile_counts(axes: Sequence[tuple[int, int, int]], room: int, longest: int) -> list[int]:
-    """Return the iterations of each loop in a tile: enough for whole bursts on both sides, then as many as fit.
+    """Return the iterations of each loop in a tile: enough for whole bursts on both sides, then up to the limit.
 
-    ``room`` and the ``longest`` run of a transfer are in elements. A loop that reads the same codes again takes no
+    ``room`` and the ``longest`` run of a transfer are in elements. A loop that reads the same codes again needs no
     room. A transfer has at most two loops in addition to the contiguous loop.
     """
     counts = [1] * len(axes)
@@ -137,7 +140,7 @@ def _tile_counts(axes: Sequence[tuple[int, int, int]], room: int, longest: int) 
 
 
 def _transfers(loops: Sequence[tuple[int, int, int]], item: int) -> Iterator[Transfer]:
-    """Yield transfers that together perform ``loops`` of (count, distance written, distance read), in elements."""
+    """Yield transfers that perform ``loops`` of (count, write stride, read stride), in elements."""
     ordered = sorted((loop for loop in loops if loop[0] > 1), key=lambda loop: abs(loop[1]))
     size = 1
     if ordered and ordered[0][1:] == (1, 1):
@@ -182,12 +185,12 @@ def move_cycles(
 
 
 def tile_room(room: int) -> int:
-    """Return the bytes of one slot if slots share ``room`` bytes of the tile buffer."""
+    """Return the bytes of one of the slots that share ``room`` bytes of the tile buffer."""
     return max(room // BUFFERS // TILE_ALIGNMENT * TILE_ALIGNMENT, 1)
 
 
 def _in_words(copy: StridedCopy, words: int) -> StridedCopy:
-    """Return ``copy`` in words, for elements that consist of ``words`` adjacent words each."""
+    """Return ``copy`` in words, for elements of ``words`` adjacent words each."""
     if words == 1:
         return copy
     reads, writes = ((*(step * words for step in steps), 1) for steps in (copy.reads, copy.writes))
@@ -195,7 +198,7 @@ def _in_words(copy: StridedCopy, words: int) -> StridedCopy:
 
 
 def move_commands(layer: Layer[npu.MoveOp], memories: LocalMemories) -> Iterator[Command]:
-    """Yield the commands of a move: the fill code for elements without a source, then every copy."""
+    """Yield the commands of a move: the fill of elements without a source, then every copy."""
     room, item_bytes = tile_room(memories.tile_room), layer.result.item_bytes
     words = npu.item_bytes(layer.op.output) // item_bytes  # a 64-bit element has two words
     copies = [_in_words(copy, words) for copy in layer.op.strided_copies()]
@@ -243,14 +246,14 @@ def gather_commands(layer: Layer[npu.GatherOp], memories: LocalMemories) -> Iter
 
 
 def gathered_bytes(op: npu.GatherOp, port: MemoryPort) -> int:
-    """Return the table bytes that cross ``port``: the gathered rows, or whole tables if these are smaller."""
+    """Return the table bytes that cross ``port``: the gathered rows, or whole tables if they are smaller."""
     batches, tables, _, _ = npu.shape_of(op.table)
     count = batches * tables * npu.shape_of(op.indices)[1]
     return min(npu.size_bytes(op.table), picked_bytes(count, op.row_bytes, port.burst_bytes))
 
 
 def gather_choice(op: npu.GatherOp, target: Target) -> TilingChoice:
-    """Return the only choice, with the cost of gathering from tables in SRAM."""
+    """Return the only tiling, with the cost of gathering from tables in SRAM."""
     batches, tables, _, _ = npu.shape_of(op.table)
     commands, sram = batches * tables, target.sram
     moved = gathered_bytes(op, sram) + npu.size_bytes(op.indices) * tables + npu.size_bytes(op.output)
@@ -260,7 +263,7 @@ def gather_choice(op: npu.GatherOp, target: Target) -> TilingChoice:
 
 
 def update_commands(layer: Layer[npu.UpdateOp], memories: LocalMemories) -> Iterator[Command]:
-    """Yield a copy of all tables and the update of rows. A later pass removes the copy if it is not needed."""
+    """Yield a copy of all tables and the update of rows. A later pass removes an unnecessary copy."""
     tables, rows, position = layer.sources
     count, size, _ = tables.shape
     for start, part in parts(npu.size_bytes(layer.op.output), _LARGEST_COPY):
@@ -271,7 +274,7 @@ def update_commands(layer: Layer[npu.UpdateOp], memories: LocalMemories) -> Iter
 
 
 def update_choice(op: npu.UpdateOp, target: Target) -> TilingChoice:
-    """Return the only choice, with the cost of copying all tables."""
+    """Return the only tiling, with the cost of copying all tables."""
     sram, moved = target.sram, 2 * npu.size_bytes(op.output) + 2 * npu.size_bytes(op.rows)
     cycles = 2 * (sram.read_latency_cycles + sram.write_latency_cycles) + moved / sram.bytes_per_cycle
     return TilingChoice(None, cycles + step_cycles(target), instruction_bytes("copy") + instruction_bytes("scatter"))

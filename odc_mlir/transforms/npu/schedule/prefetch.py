@@ -1,9 +1,9 @@
 """Decisions on copies of constants from off-chip memory to SRAM: a heuristic over the whole program.
 
 Constants are merged into chunks in the order in which the layers that use them end. One large transfer copies each
-chunk, as early as SRAM has room that stays free until the chunk's last use: for a fixed order, no schedule keeps the
-off-chip port busier. An estimated timeline of queues, dependences and ports shows where the copy queue has room, so
-that waiting copies never stop the instruction fetch. The estimate is coarser than the simulator, but takes linear time.
+chunk as early as SRAM has room until the chunk's last use. For a fixed order, no schedule keeps the off-chip port
+busier. An estimated timeline of queues, dependences and ports shows when the copy queue has room, so that waiting
+copies never stop the instruction fetch. The estimate is coarser than the simulator, but takes linear time.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ from odc_mlir.transforms.npu.schedule.program import Buffer, Command
 
 SMALLEST_CHUNK = 512
 LARGEST_CHUNK = 16_384
-CHUNKS_AT_A_TIME = 4  # chunks that fit in a small arena: some are read while others arrive
-GROWTH = 4  # a chunk is at most 1/GROWTH of the bytes before and after it, so that the first and last layers wait less
-SPILL = 4  # an item of at most 1/SPILL of a chunk limit may exceed it: a copy of its own would waste part of a burst
+CHUNKS_AT_A_TIME = 4  # chunks that fit in a small arena, because some are read while others arrive
+GROWTH = 4  # limit of a chunk: 1/GROWTH of the bytes before and after it, so that the first and last layers wait less
+SPILL = (
+    4  # an item of at most 1/SPILL of a chunk limit may exceed it, because a separate copy would waste part of a burst
+)
 FEW_COPIES, MANY_COPIES = 0.25, 0.625  # shares of the copy queue's depth at which a batch of copies starts and ends
 
 
@@ -37,10 +39,10 @@ Room = Literal["best", "all", "rest"]  # arena bytes that constants may use
 
 
 class PrefetchedConstant(NamedTuple):
-    """A constant and the commands that read it.
+    """Constant and the commands that read it.
 
-    ``first_use``: the earliest first use of this constant and of all constants copied later. ``settled``: the end of
-    the layers that use it; if its SRAM were reused earlier, later layers would wait. ``required``: whether an
+    ``first_use``: the earliest first use of this constant and of all constants copied later. ``settled``: end of the
+    layers that use the constant; earlier reuse of its SRAM would delay later layers. ``required``: whether an
     instruction that cannot access off-chip memory reads the constant.
     """
 
@@ -55,7 +57,7 @@ class PrefetchedConstant(NamedTuple):
 class Chunk:
     """One or more constants that one transfer copies.
 
-    From program position ``earliest`` to ``held_until``, the SRAM at ``address`` is reserved for the chunk.
+    The SRAM at ``address`` is reserved from program position ``earliest`` to ``held_until``.
     """
 
     items: list[PrefetchedConstant]
@@ -80,16 +82,16 @@ class Chunk:
         return any(item.required for item in self.items)
 
     def halves(self) -> list[Chunk]:
-        """Split the chunk, which has several items, into two."""
+        """Split a chunk of several items into two."""
         middle = len(self.items) // 2
         return [Chunk(self.items[:middle]), Chunk(self.items[middle:])]
 
 
 class ConstantCopy(NamedTuple):
-    """Decision to copy ``constants`` to adjacent places in one SRAM buffer before command ``position``.
+    """Decision to copy ``constants`` to one SRAM buffer before command ``position``.
 
-    ``layer``: layer of the first command that reads the copy. ``live``: the first and the last command of the buffer's
-    live range.
+    ``layer``: layer of the first command that reads the copy. ``live``: first and last command of the buffer's live
+    range.
     """
 
     constants: tuple[Buffer, ...]
@@ -112,15 +114,16 @@ def prefetch_constants(
     *,
     room: Room = "best",
 ) -> list[ConstantCopy]:
-    """Return the copies of constants to SRAM, in order; ``sram_bytes``: limit on the arena for tensors and copies.
+    """Return the copies of constants to SRAM, in order.
 
-    ``before``: dependences of each command. ``held_bytes``: bytes of inputs and outputs outside of the arena. ``room``:
-    "all" uses the arena up to its limit; "rest" makes it no larger than the tensors need, except for constants that
-    cannot be read off-chip; "best" chooses the better of the two by an estimate.
+    ``before``: dependences of each command. ``sram_bytes``: limit on the arena for tensors and copies. ``held_bytes``:
+    bytes of inputs and outputs outside of the arena. ``room``: "all" uses the arena up to its limit; "rest" makes it no
+    larger than the tensors need, except for constants that cannot be read off-chip; "best" chooses the better of the
+    two by an estimate.
 
-    Room in the arena is planned here, because free room at each time decides when constants can be copied. Addresses
-    are assigned later. Constants without room are read from off-chip memory. Raises AllocationError for a constant that
-    cannot be read from there, or if tensors alone exceed the arena.
+    Free room at each time decides when constants can be copied, so the function plans addresses. Constants without room
+    are read from off-chip memory. Raises AllocationError for a constant that cannot be read off-chip, or if tensors
+    alone exceed the arena.
     """
     intervals = live_intervals(commands, target.sram.burst_bytes)
     used = allocate(intervals)
@@ -164,7 +167,7 @@ def too_small(message: str, needed_bytes: int, allowed_bytes: int) -> Allocation
 
 
 def arena_too_small(intervals: Sequence[Interval[Buffer]], used: int, limit: int, held: int) -> AllocationError:
-    """Return the error with the largest tensors at the busiest time; ``held``: bytes of inputs and outputs."""
+    """Return the error with the largest tensors at the busiest command. ``held``: bytes of inputs and outputs."""
     _, alive = busiest(intervals)
     largest = ", ".join(f"{o.owner.name!r} ({o.used} bytes)" for o in alive[:3])
     left = f"inputs and outputs leave {limit}" if held else f"{limit} are allowed"
@@ -173,7 +176,6 @@ def arena_too_small(intervals: Sequence[Interval[Buffer]], used: int, limit: int
 
 
 def _chunks(items: Sequence[PrefetchedConstant], largest: int) -> list[Chunk]:
-    """Merge constants in order; a merged chunk exceeds its limit, at most ``largest`` bytes, by at most one item."""
     groups: list[list[PrefetchedConstant]] = []
     total, left, size = 0, sum(item.buffer.size for item in items), 0
     for item in items:
@@ -192,7 +194,7 @@ def _chunks(items: Sequence[PrefetchedConstant], largest: int) -> list[Chunk]:
 
 
 Reads = dict[int, list[Buffer]]
-"""Map from the index of a command to the constants that it reads, if there are any."""
+"""Constants that commands read, by command index."""
 
 
 def _reads(commands: Sequence[Command]) -> Reads:
@@ -206,7 +208,6 @@ def _reads(commands: Sequence[Command]) -> Reads:
 
 
 def _items(commands: Sequence[Command], reads: Reads, burst: int) -> list[PrefetchedConstant]:
-    """Return the constants in the order in which their layers end, except tables larger than all reads of them."""
     uses: dict[Buffer, list[int]] = {}
     layer_end = {item.layer: index for index, item in enumerate(commands)}
     required: set[Buffer] = set()
@@ -229,7 +230,7 @@ def _items(commands: Sequence[Command], reads: Reads, burst: int) -> list[Prefet
 
 
 def _read_bytes(read: Command, buffer: Buffer, burst: int) -> float:
-    """Return the bytes of ``buffer`` that ``read`` moves through the off-chip port if it picks rows, else infinity."""
+    """Return the off-chip bytes of ``buffer`` that a row-picking ``read`` moves, or infinity for other commands."""
     for area in read.immediates.effects.reads:
         if area.picked is not None and read.places[area.field][0] is buffer:
             return cost.picked_bytes(*area.picked, burst)
@@ -243,12 +244,10 @@ def _place(
     held_bytes: int,
     alignment: int,
 ) -> list[Chunk]:
-    """Return the chunks with room, each with its address and the earliest position at which its SRAM is free.
+    """Return the chunks with room, each with its address and the earliest free position of its SRAM.
 
-    The SRAM stays free from this position until the last use. A chunk without room is split; a single constant without
-    room stays off-chip.
-
-    ``limits``: arena bytes for optional chunks, and for chunks that have to be in SRAM.
+    The SRAM stays free from this position until the last use. A chunk without room is split. A single constant without
+    room stays off-chip. ``limits``: arena bytes for optional chunks, and for required chunks.
     """
     sram_bytes = limits[1]
     taken = [(i.start, end_of(i), i.first, i.last) for i in tensors]
@@ -288,7 +287,10 @@ def _place(
 def _earliest_gap(
     taken: Sequence[tuple[int, int, int, int]], start: int, first_use: int, last_use: int, size: int, limit: int
 ) -> tuple[int, int] | None:
-    """Return the earliest (position from ``start``, address) with ``size`` bytes free until ``last_use``, or None."""
+    """Return the earliest (position, address) with ``size`` bytes free until ``last_use``, or None.
+
+    Positions before ``start`` are excluded.
+    """
     relevant = [(s, e, last) for s, e, first, last in taken if first <= last_use and last >= start]
 
     def gap(position: int) -> int:
@@ -313,7 +315,7 @@ def _earliest_gap(
 
 
 class _Schedule:
-    """Chunks in order, the command before which each is copied, and estimated times of copies and commands."""
+    """Chunks in order, their copy positions, and estimated times of copies and commands."""
 
     def __init__(self, chunks: list[Chunk], target: Target) -> None:
         self.chunks, self.target, self.timeline = chunks, target, EstimatedTimeline(target)
@@ -329,13 +331,11 @@ class _Schedule:
         return max(self.timeline.finish, default=0.0)
 
     def visit(self, index: int, command: Command, before: Latest, constants: Sequence[Buffer]) -> None:
-        """Add command ``index``, which reads ``constants``, after the copies that come before it."""
         self._issue_until(index)
         ready = max((self.arrival[self.homes[buffer]] for buffer in constants if buffer in self.homes), default=0.0)
         self.timeline.visit(command, before, ready, offchip=any(buffer not in self.homes for buffer in constants))
 
     def _issue_until(self, index: int) -> None:
-        """Issue the chunks whose copies come before command ``index``."""
         port, timeline = self.target.offchip, self.timeline
         while len(self.starts) < len(self.chunks):
             chunk = self.chunks[len(self.starts)]
@@ -352,7 +352,6 @@ class _Schedule:
 
 
 def _live(schedule: _Schedule, alignment: int) -> list[Interval[Chunk]]:
-    """Return the live ranges of the copies, each from the first command that may still run when the copy starts."""
     done = list(accumulate(schedule.timeline.finish, max))
     return [
         Interval(chunk, chunk.size, min(bisect_right(done, start), position), chunk.settled, alignment)
@@ -380,7 +379,7 @@ class EstimatedTimeline:
     def visit(self, command: Command, before: Latest, ready: float = 0.0, *, offchip: bool = False) -> None:
         """Add a command that depends on ``before`` and starts no earlier than ``ready``.
 
-        ``offchip``: the command reads constants in off-chip memory.
+        ``offchip``: whether the command reads constants in off-chip memory.
         """
         target, fetch, queue = self.target, self._fetch, command.queue
         waiting, finish = self._waiting[queue], self.finish
@@ -405,7 +404,6 @@ class EstimatedTimeline:
         finish.append(end)
 
     def _cycles(self, of: Callable[[Target, Immediates], float], immediates: Immediates) -> float:
-        """Return the result of ``of`` for ``immediates``, cached."""
         found = self._known.get(id(immediates))
         if found is None:
             found = self._known[id(immediates)] = of(self.target, immediates)
@@ -413,7 +411,7 @@ class EstimatedTimeline:
 
 
 def transfer_cycles(target: Target, immediates: Immediates) -> float:
-    """Return the cycles for which a transfer occupies the SRAM port or, for weights, the slower of port and decoder."""
+    """Return the cycles of a transfer on the SRAM port; for weights, those of the slower of port and decoder."""
     v, mnemonic = immediates.values, immediates.mnemonic
     burst, width = target.sram.burst_bytes, target.sram.bytes_per_cycle
     reads, writes = immediates.effects
@@ -432,7 +430,7 @@ def transfer_cycles(target: Target, immediates: Immediates) -> float:
 
 
 def read_bytes(immediates: Immediates, burst: int) -> int:
-    """Return the bytes that a transfer reads; for picked rows, the bursts of ``burst`` bytes around them."""
+    """Return the bytes that a transfer reads; picked rows count in whole bursts of ``burst`` bytes."""
     areas = immediates.effects.reads
     return sum(cost.picked_bytes(*area.picked, burst) if area.picked else area.size for area in areas)
 

@@ -1,4 +1,4 @@
-"""Records of programs, for emission and analysis: buffers, commands that use buffers, and the ranges they touch."""
+"""Records of programs for emission and analysis: buffers, commands, and the ranges that commands access."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def local_sizes(target: Target) -> dict[Space, int]:
 
 @dataclass(eq=False, slots=True)
 class Buffer:
-    """A range of one memory, compared by identity.
+    """Range of one memory, compared by identity.
 
     ``size`` is in the unit of the space: bytes, accumulators or parameter entries. ``shape`` is in elements of the type
-    named ``element``; if both are missing, the buffer is a row of units. ``address`` is the offset in the region or
-    local memory, None before allocation. ``data``: content of a constant. ``binds``: numbers of the inputs or outputs
-    in a buffer outside of the arena; ``takes``, ``gives``: numbers of the inputs and of the outputs in an arena buffer.
-    ``live``: first and last command (copies of constants are not counted) between which an arena buffer keeps its bytes
-    even without uses. ``is_memory``: the buffer is a whole memory, and instructions may touch any buffer through it.
+    ``element``; without both, the buffer is a row of units. ``address`` is the offset in the region or local memory,
+    None before allocation. ``data``: content of a constant. ``binds``: numbers of the inputs or outputs in a buffer
+    outside of the arena. ``takes``, ``gives``: numbers of the inputs and of the outputs in an arena buffer. ``live``:
+    first and last command between which an arena buffer keeps its bytes even without uses; copies of constants do not
+    count. ``is_memory``: whether the buffer is a whole memory, through which instructions may access any buffer.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Buffer:
 
     @property
     def type(self) -> BufferType:
-        """The type of the buffer in the dialect."""
+        """Type of the buffer in the dialect."""
         if not self.shape:
             return flat_type(self.space, self.size)
         return buffer_type(self.space, self.shape, self.element)
@@ -68,17 +68,17 @@ def shaped(
 
 
 Place = tuple[Buffer, int]
-"""A buffer and an offset into it."""
+"""A buffer and an offset in its unit."""
 
 BufferRange = tuple[Buffer, int, int]
-"""A buffer, a first unit and an end unit; a plain tuple, because programs have very many ranges."""
+"""A buffer, a first unit and an end unit. This is a plain tuple, because programs have very many ranges."""
 
 
 @dataclass(eq=False, slots=True)
 class Command:
     """One instruction before encoding.
 
-    ``places`` holds the address fields; ``layer`` is the index of its tensor operation, or -1 if it has none.
+    ``places``: the address fields. ``layer``: index of the tensor operation, or -1 for none.
     """
 
     immediates: Immediates
@@ -94,12 +94,12 @@ class Command:
 
     @property
     def values(self) -> Mapping[str, int]:
-        """The fields that are not addresses; fields that are 0 may be missing."""
+        """Fields that are not addresses; fields with value 0 may be missing."""
         return self.immediates.values
 
 
 def command(mnemonic: str, layer: int = -1, /, **fields: int | str | Place) -> Command:
-    """Return a command; places are (buffer, offset) tuples, enum values are names, all others are integers."""
+    """Return a command; fields are (buffer, offset) tuples, names of enum values, or integers."""
     places: dict[str, Place] = {}
     values: dict[str, int | str] = {}
     for name, value in fields.items():
@@ -111,7 +111,7 @@ def command(mnemonic: str, layer: int = -1, /, **fields: int | str | Place) -> C
 
 
 def placed(immediates: Immediates, places: dict[str, Place], layer: int = -1) -> Command:
-    """Return a command with these fields."""
+    """Return a command in the queue of its instruction."""
     queue = immediates.spec.queue
     return Command(immediates, places, layer, Queue.FETCH if queue is None else queue)
 

@@ -1,4 +1,4 @@
-"""Placement of a program's inputs and outputs, and the SRAM that is left for the arena."""
+"""Addresses of a program's inputs and outputs, and the SRAM left for the arena."""
 
 from __future__ import annotations
 
@@ -26,16 +26,12 @@ def _types(job: TargetedProgram, space: Space) -> Sequence[Attribute]:
 
 
 def _bytes(type_: Attribute) -> int:
-    """Return the bytes of a tensor of codes."""
     assert isinstance(type_, TensorType), "inputs and outputs are tensors"
     return math.prod(type_.get_shape()) * DTYPES[tensor_facts(type_).dtype].numpy.itemsize
 
 
 def _bound(job: TargetedProgram, program: DecodedProgram, space: Space) -> dict[int, Buffer]:
-    """Return the buffer of each input or output by number, in its own region or in the arena.
-
-    Raise CompileError for a number that does not exist.
-    """
+    """Return the buffer of each input or output by number. Raises CompileError for a number that does not exist."""
     found: dict[int, Buffer] = {}
     for buffer in program.buffers:
         shared = buffer.takes if space is Space.INPUTS else buffer.gives
@@ -47,7 +43,7 @@ def _bound(job: TargetedProgram, program: DecodedProgram, space: Space) -> dict[
 
 
 def _own_offsets(job: TargetedProgram, program: DecodedProgram, space: Space) -> dict[int, int]:
-    """Return the offset of each input or output outside of the arena; all in one buffer share its offset."""
+    """Return the offset of each input or output outside of the arena; numbers in one buffer share an offset."""
     bound, places = _bound(job, program, space), dict[Buffer, int]()
     offsets, end = {}, 0
     for number, type_ in enumerate(_types(job, space)):

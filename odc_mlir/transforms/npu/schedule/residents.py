@@ -1,6 +1,6 @@
-"""Residents of the tile buffer: small tensors between layers that are neither stored to SRAM nor loaded again.
+"""Residents of the tile buffer: small tensors that are neither stored to SRAM nor loaded between layers.
 
-A resident stays where the first layer wrote it. The padding that its readers need surrounds it.
+A resident keeps the address at which its first layer writes it. The padding that its readers need surrounds it.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Layout:
 
     @property
     def pixel_bytes(self) -> int:
-        """Bytes from pixel to pixel."""
+        """Bytes between adjacent pixels."""
         return self.channels * self.item_bytes
 
     @property
     def pitch(self) -> int:
-        """Bytes from row to row."""
+        """Bytes between adjacent rows."""
         return (self.border.left + self.width + self.border.right) * self.pixel_bytes
 
     @property
@@ -52,7 +52,7 @@ class Layout:
         return self.offset(0, 0)
 
     def offset(self, row: int, col: int) -> int:
-        """Return the offset of a pixel, which may lie in the border."""
+        """Return the offset of a pixel, which may be in the border."""
         return (self.border.top + row) * self.pitch + (self.border.left + col) * self.pixel_bytes
 
     @property
@@ -73,7 +73,7 @@ class Layout:
 
 @dataclass(eq=False, slots=True)
 class Resident:
-    """A tensor that may stay in the tile buffer from layer ``first``, which computes it, to layer ``last``."""
+    """Tensor that may stay in the tile buffer from layer ``first``, which computes it, to layer ``last``."""
 
     layout: Layout
     first: int
@@ -82,7 +82,7 @@ class Resident:
 
     @property
     def size(self) -> int:
-        """Bytes reserved."""
+        """Reserved bytes."""
         return aligned(self.layout.size)
 
     def lives_at(self, layer: int) -> bool:
@@ -90,7 +90,7 @@ class Resident:
 
 
 class Placed(Protocol):
-    """A tensor or a slot in the tile buffer from layer ``first`` to layer ``last``."""
+    """Tensor or slot in the tile buffer from layer ``first`` to layer ``last``."""
 
     first: int
     last: int
@@ -98,13 +98,13 @@ class Placed(Protocol):
 
     @property
     def size(self) -> int:
-        """Bytes reserved."""
+        """Reserved bytes."""
 
 
 def place_residents(residents: Sequence[Placed]) -> int:
-    """Give every tensor an address such that tensors alive together do not overlap; return the bytes used.
+    """Assign addresses without overlap of tensors that are alive together, and return the bytes used.
 
-    First fit in order of falling size works well for chains: a tensor overlaps in time with its neighbours only.
+    First fit in order of falling size works well for chains, because only neighbours overlap in time.
     """
     used = 0
     placed: dict[int, list[Placed]] = defaultdict(list)  # by layer
@@ -130,7 +130,7 @@ def largest_gap(residents: Sequence[Placed], layer: int, total: int) -> int:
 
 
 def gaps(residents: Sequence[Placed], layer: int, total: int) -> list[tuple[int, int]]:
-    """Return (start, end) of the free ranges at ``layer`` in a tile buffer of ``total`` bytes, in order."""
+    """Return the free (start, end) ranges at ``layer`` in a tile buffer of ``total`` bytes, in order."""
     free: list[tuple[int, int]] = []
     start = 0
     for resident in sorted((r for r in residents if r.first <= layer <= r.last), key=lambda r: r.address or 0):

@@ -1,4 +1,4 @@
-"""Plan and commands of image resizing by tiles of rows and columns; one load fetches the source pixels of a tile."""
+"""Plan and commands of image resizing by tiles; one load fetches the source pixels of a tile."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from odc_mlir.transforms.npu.schedule.vector_stream import VectorWork, vector_ch
 from odc_mlir.transforms.npu.schedule.window_tiling import aligned
 
 BUFFERS = 2  # slots of input and of result
-OVERLAPPED_TILES = 8  # tiles that an image is cut into, so that loads, arithmetic and stores overlap
-SMALLEST_TILE = 512  # results per tile: for smaller tiles, latencies cost more than overlap gains
+OVERLAPPED_TILES = 8  # tiles per image, so that loads, arithmetic and stores overlap
+SMALLEST_TILE = 512  # results per tile; latencies of smaller tiles cost more than overlap saves
 _LARGEST_RUN = field_range("load", "size0")[1]
 _LARGEST_COUNT = field_range("resize", "in_height")[1]
 _BITS = {npu.ResizeKind.NEAREST: NEAREST_BITS, npu.ResizeKind.BILINEAR: BLEND_BITS}
@@ -32,12 +32,12 @@ _LANE_TURNS = {npu.ResizeKind.NEAREST: 1, npu.ResizeKind.BILINEAR: 3}
 
 
 def lane_turns(op: npu.ResizeOp) -> int:
-    """Return the vector-lane turns that one result takes."""
+    """Return the vector-lane turns per result."""
     return _LANE_TURNS[op.kind.data]
 
 
 class PixelSpan(NamedTuple):
-    """Part of an axis: ``results`` results from ``first`` on, computed from ``pixels`` pixels from ``pixel`` on."""
+    """Part of an axis: ``results`` results from ``first``, computed from ``pixels`` pixels from ``pixel``."""
 
     first: int
     results: int
@@ -46,7 +46,7 @@ class PixelSpan(NamedTuple):
 
 
 class ResizeAxis:
-    """One axis of a resized image: the pixels that each result needs."""
+    """One axis of a resized image, with the source pixels of each result."""
 
     def __init__(self, op: npu.ResizeOp, axis: int) -> None:
         self.line: Line = op.lines[axis]
@@ -58,11 +58,11 @@ class ResizeAxis:
             self.low, self.high, _ = neighbours(self.line, self.results, self.size)
 
     def moved(self, first: int, pixel: int) -> Line:
-        """Return the source positions of results from ``first`` on, relative to ``pixel``."""
+        """Return the source positions of results from ``first``, relative to ``pixel``."""
         return self.line.moved(first, pixel, self.bits)
 
     def spans(self, most: int) -> list[PixelSpan]:
-        """Return the axis in parts of at most ``most`` results."""
+        """Return parts of the axis with at most ``most`` results each."""
         found = []
         for first, count in parts(self.results, most):
             low, high = int(self.low[first]), int(self.high[first + count - 1])
@@ -70,13 +70,13 @@ class ResizeAxis:
         return found
 
     def longest(self, most: int) -> int:
-        """Return the most pixels that ``most`` results need."""
+        """Return the largest number of pixels that ``most`` results need."""
         return max(span.pixels for span in self.spans(most))
 
 
 @dataclass(frozen=True, slots=True)
 class ResizePlan:
-    """Tiles of ``rows`` x ``columns`` results of ``channels`` channels. ``cycles``, ``program_bytes``: estimates."""
+    """Tile size in results and channels, slots per operand, and estimated cycles and program bytes."""
 
     rows: int
     columns: int
@@ -130,9 +130,9 @@ def plan_resize(
 
 
 def _moved(heights: Counter[int], widths: Counter[int], width: int, pixel: tuple[int, int], burst: int) -> float:
-    """Return the bytes that the tiles of an image of ``width`` pixels move through the SRAM port.
+    """Return the port bytes of the tiles of an image of ``width`` pixels.
 
-    ``heights``, ``widths``: occurrences by tile size. ``pixel``: bytes moved per pixel, bytes from pixel to pixel.
+    ``heights``, ``widths``: occurrences by tile size. ``pixel``: bytes moved per pixel, and bytes between pixels.
     """
     size, stride = pixel
     moved = 0.0
@@ -144,7 +144,7 @@ def _moved(heights: Counter[int], widths: Counter[int], width: int, pixel: tuple
 
 
 def _most(axis: ResizeAxis, limit: int, fits: Callable[[int], bool]) -> int:
-    """Return a size of nearly equal parts, at most ``limit`` results each, that ``fits`` accepts; size 1 fits."""
+    """Return the largest part size, up to ``limit`` results, that ``fits`` accepts, evened out over the axis."""
     low, high = 1, min(limit, _LARGEST_COUNT)
     while low < high:
         middle = (low + high + 1) // 2
@@ -204,13 +204,11 @@ def resize_commands(layer: Layer[npu.ResizeOp], memories: LocalMemories) -> Iter
 
 
 def _line_fields(name: str, axis: ResizeAxis, first: int, pixel: int) -> dict[str, int]:
-    """Return the start and step fields for results from ``first`` on, relative to ``pixel``."""
     line = axis.moved(first, pixel)
     return {f"start_{name}": line.start, f"step_{name}": line.step}
 
 
 def _transfer(mnemonic: str, part: ImagePart, tensor: LayerTensor, place: Place) -> Command:
-    """Return the load or store between ``tensor`` and ``place``, where the pixels are dense."""
     _, height, width, channels = tensor.shape
     item = tensor.item_bytes
     pixel = (part.image * height + part.row) * width + part.col

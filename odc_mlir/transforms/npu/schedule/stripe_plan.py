@@ -1,8 +1,8 @@
-"""Plans of stripes: chains of operations are computed for some rows at a time, so that a program fits in an arena.
+"""Plans of stripes: chains of operations run a few rows at a time, so that a program fits in an arena.
 
-Only the last result of a chain is used after the chain. Tensors inside of a chain exist for one stripe only, and rows
-that two stripes need are computed twice. Dynamic programming over the order of the program chooses chains and stripes
-together: the memory of a chain includes all tensors that live across it, and costs are estimates.
+Only the last result of a chain is used after the chain. Other tensors of the chain exist for one stripe only, and rows
+that two stripes need are computed twice. Dynamic programming over the program order chooses chains and stripes
+together. The memory of a chain includes all tensors that live across it. Costs are estimates.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from odc_mlir.transforms.npu.schedule.resize_stream import ResizeAxis, lane_turn
 from odc_mlir.transforms.npu.schedule.tensor_ir import layer_ops, viewed
 
 LONGEST_CHAIN = 24
-BUDGETS = 16  # budgets to try, from the least budget to 1.5 times it
-MOST_HEIGHTS = 64  # heights of stripes to try per chain
-STEP = 0.98  # largest memory limit of a plan, relative to the plan tried before
+BUDGETS = 16  # budgets to try, up to 1.5 times the least budget
+MOST_HEIGHTS = 64  # stripe heights to try per chain
+STEP = 0.98  # largest memory limit of a plan, relative to the previous plan
 
 
 class Chain(NamedTuple):
-    """Layers ``[first, last]``, computed for ``rows`` rows of the last result at a time (0: one whole layer)."""
+    """Layers ``[first, last]``, computed ``rows`` rows of the last result at a time; ``rows`` 0: one whole layer."""
 
     first: int
     last: int
@@ -43,7 +43,7 @@ class Chain(NamedTuple):
 
 
 class CostedChain(NamedTuple):
-    """A chain with its bytes and cycles."""
+    """Chain with its bytes and cycles."""
 
     chain: Chain
     needed_bytes: int
@@ -71,15 +71,15 @@ def stripe_rows(graph: RowGraph, chain: Chain, rows: Rows) -> dict[int, Rows]:
 
 
 def stripes(graph: RowGraph, chain: Chain) -> Iterator[dict[int, Rows]]:
-    """Yield :func:`stripe_rows` of all stripes of a chain, from the top."""
+    """Yield :func:`stripe_rows` of all stripes of a chain, from top to bottom."""
     for first, count in parts(graph.layers[chain.last].rows, chain.rows):
         yield stripe_rows(graph, chain, Rows(first, first + count))
 
 
 class StripePlanner:
-    """Planner of one program. ``alignment``: bytes of an SRAM burst.
+    """Planner of one program; ``alignment``: bytes of an SRAM burst.
 
-    ``residents``: results that stay in the tile buffer unless a layer that computes or reads them is cut.
+    ``residents``: results that stay in the tile buffer unless a chain cuts a layer that computes or reads them.
     """
 
     def __init__(self, graph: RowGraph, alignment: int, residents: Collection[SSAValue] = ()) -> None:
@@ -91,11 +91,11 @@ class StripePlanner:
 
     @cached_property
     def plain(self) -> StripePlan:
-        """Return the plan without stripes."""
+        """Plan without stripes."""
         return self._plan(list(map(self._plain_chain, range(len(self.graph.layers)))))
 
     def within(self, limit: int) -> StripePlan | None:
-        """Return the fastest plan found whose tensors fit in ``limit`` bytes, or None."""
+        """Return the fastest plan whose tensors fit in ``limit`` bytes, or None."""
         budget = limit
         while (options := self._fastest(budget)) is not None:
             plan = self._plan(options)
@@ -106,20 +106,17 @@ class StripePlanner:
 
     @cached_property
     def smallest(self) -> StripePlan:
-        """Return the plan with the least memory. Several budgets are tried: a larger one may leave fewer gaps."""
+        """Plan with the least memory among several budgets, because a larger budget may leave fewer gaps."""
         least, found = self._least_bytes(), [self.plain]
         for step in range(BUDGETS):
             options = self._fastest(least + least * step // (2 * BUDGETS))
-            assert options is not None, "the least budget is that of some plan"
+            assert options is not None, "some plan has the least budget"
             found.append(self._plan(options))
         return min(found, key=lambda plan: (plan.arena_bytes, plan.cycles))
 
     @cached_property
     def front(self) -> list[StripePlan]:
-        """Return plans from no stripes to least memory, each the fastest found for less memory than the plan before.
-
-        Each plan has at most STEP times the memory of the plan before.
-        """
+        """Plans from no stripes to least memory, each with at most STEP times the memory of the previous plan."""
         found, budget = [self.plain], self.plain.arena_bytes
         while (plan := self.within(min(int(STEP * budget), found[-1].arena_bytes - self.alignment))) is not None:
             found.append(plan)
@@ -127,13 +124,12 @@ class StripePlanner:
         return found if found[-1].arena_bytes <= self.smallest.arena_bytes else [*found, self.smallest]
 
     def _plain_chain(self, number: int, needed_bytes: int = 0) -> CostedChain:
-        """Return the chain of one layer that is not cut."""
         layer = self.graph.layers[number]
         return CostedChain(Chain(number, number), needed_bytes, layer.row_cycles * max(layer.rows, 1) + START_CYCLES)
 
     @cached_property
     def _fronts(self) -> list[list[list[CostedChain]]]:
-        """Return, by first and last layer, the chains on the front of cycles and memory, least memory first."""
+        """Pareto front of the chains by cycles and memory, by first and last layer, least memory first."""
         found = []
         for options in self._options:
             fronts: list[list[CostedChain]] = []
@@ -148,7 +144,7 @@ class StripePlanner:
 
     @cached_property
     def _options(self) -> list[list[CostedChain]]:
-        """Return chains by first layer; chains with the same last layer are sorted by falling memory."""
+        """Chains by first layer; chains with the same last layer are sorted by falling memory."""
         found: list[list[CostedChain]] = []
         for first in range(len(self.graph.layers)):
             options = [self._plain_chain(first, self._live(Chain(first, first)))]
@@ -161,7 +157,6 @@ class StripePlanner:
         return found
 
     def _is_chain(self, first: int, last: int) -> bool:
-        """Return whether these layers form a chain: every result but the last is used, and only inside of the chain."""
         for number in range(first, last):
             value = self.graph.layers[number].op.results[0]
             if number in self.graph.escapes or not number < self.graph.last_use[value] <= last:
@@ -169,7 +164,6 @@ class StripePlanner:
         return last > first
 
     def _cuts(self, first: int, last: int) -> Iterator[CostedChain]:
-        """Yield the chain with stripes of falling height; heights that save no memory are left out."""
         height, least = self.graph.layers[last].rows, -1
         held = self._live(Chain(first, last, height))
         for rows in even_splits(height, -(-height // 2), MOST_HEIGHTS):
@@ -180,7 +174,6 @@ class StripePlanner:
                 yield CostedChain(chain, needed, self._cycles(chain))
 
     def _live(self, chain: Chain) -> int:
-        """Return the bytes of the tensors in memory while the chain runs, without the tensors inside of it."""
         graph, (first, last, rows) = self.graph, chain
         cut = set(range(first, last + 1)) if rows else set()
         return sum(
@@ -193,15 +186,13 @@ class StripePlanner:
         )
 
     def _stays(self, value: SSAValue, cut: Set[int]) -> bool:
-        """Return whether a tensor stays in the tile buffer if the layers ``cut`` are cut."""
         graph = self.graph
         return value in self._residents and graph.defined[value] not in cut and not graph.readers[value] & cut
 
     def _inner_bytes(self, chain: Chain) -> int:
-        """Return the peak bytes of tensors inside of a chain, in its middle stripe, which has the most rows."""
         graph, most = self.graph, 0
         height = graph.layers[chain.last].rows
-        first = min(height - chain.rows, max(0, (height - chain.rows) // 2))
+        first = min(height - chain.rows, max(0, (height - chain.rows) // 2))  # the middle stripe has the most rows
         needed = stripe_rows(graph, chain, Rows(first, first + chain.rows))
         for number in range(chain.first, chain.last + 1):
             live = 0
@@ -224,7 +215,7 @@ class StripePlanner:
         return total
 
     def _fastest(self, budget: int) -> list[CostedChain] | None:
-        """Return the chains with the fewest cycles that each fit in ``budget`` bytes."""
+        """Return the chains with the fewest total cycles that each fit in ``budget`` bytes."""
         count = len(self.graph.layers)
         best: list[tuple[float, CostedChain | None]] = [(0.0, None), *[(float("inf"), None)] * count]
         for first, fronts in enumerate(self._fronts):
@@ -253,7 +244,6 @@ class StripePlanner:
         return StripePlan(chains, used, sum(option.cycles for option in options))
 
     def _intervals(self, chains: Sequence[Chain]) -> Iterator[Interval[str]]:
-        """Yield the tensors of a plan with their live ranges."""
         graph, clock = self.graph, 0
         starts: dict[int, int] = {}
         ends: dict[int, int] = {-1: 0}
@@ -278,7 +268,6 @@ class StripePlanner:
                 yield Interval("tensor", size, first, ends[graph.last_use[value]], self.alignment)
 
     def _stripe(self, chain: Chain, needed: dict[int, Rows], clock: int) -> Iterator[Interval[str]]:
-        """Yield the tensors inside of the chain for one stripe, which begins at ``clock``."""
         for number in range(chain.first, chain.last):
             layer = self.graph.layers[number]
             size, start = needed[number].count * layer.row_bytes, clock - chain.first
@@ -287,7 +276,7 @@ class StripePlanner:
 
 
 def _path(best: Sequence[tuple[float, CostedChain | None]]) -> list[CostedChain] | None:
-    """Return the chains that lead to the last entry of ``best``, or None if no chains do."""
+    """Return the chains that lead to the last entry of ``best``, or None."""
     found: list[CostedChain] = []
     position = len(best) - 1
     while position > 0:
@@ -310,7 +299,7 @@ _BY_ROWS = (
     | npu.SoftmaxOp
     | npu.ArgMaxOp
 )
-START_CYCLES = 256  # of an operation: nothing overlaps with its first load and last store
+START_CYCLES = 256  # first load and last store of an operation, which nothing overlaps
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,16 +314,16 @@ class Rows:
         return self.end - self.first
 
     def union(self, other: Rows) -> Rows:
-        """Return the rows from the first to the last of both."""
+        """Return the smallest range that contains both ranges."""
         return Rows(min(self.first, other.first), max(self.end, other.end))
 
 
 @dataclass(frozen=True, slots=True)
 class RowSource:
-    """An operand, computed by ``layer`` (None for an input) and stored in ``root``.
+    """Operand, computed by ``layer`` (None for an input) and stored in ``root``.
 
-    Row ``row`` of the result needs ``span`` rows of the operand from ``row * stride - before`` on; rows outside of the
-    image are padding. With ``stride`` 0, a result row needs all rows. If ``resized`` is set, it gives the rows.
+    Row ``row`` of the result needs ``span`` rows of the operand from ``row * stride - before``. Rows outside of the
+    image are padding. With ``stride`` 0, a result row needs all rows. ``resized`` overrides these fields.
     """
 
     value: SSAValue
@@ -359,7 +348,7 @@ class RowSource:
 
 @dataclass(slots=True)
 class RowLayer:
-    """An operation. ``rows``: rows of its result, or 0 if it cannot be computed some rows at a time."""
+    """Operation with its costs per row. ``rows``: rows of the result, or 0 if stripes are impossible."""
 
     op: Operation
     sources: tuple[RowSource, ...]
@@ -371,7 +360,7 @@ class RowLayer:
 
 @dataclass(slots=True)
 class RowGraph:
-    """The operations of a program in order, and the tensors that they keep in memory."""
+    """Operations of a program in order, and the tensors that they keep in memory."""
 
     layers: list[RowLayer] = field(default_factory=list)
     sizes: dict[SSAValue, int] = field(default_factory=dict)  # bytes of inputs and results, by root
@@ -379,7 +368,7 @@ class RowGraph:
     defined: dict[SSAValue, int] = field(default_factory=dict)  # layer that computes the tensor; -1 for inputs
     readers: dict[SSAValue, set[int]] = field(default_factory=dict)  # layers that read the tensor
     escapes: set[int] = field(default_factory=set)  # layers whose result is an output or has views
-    apart_bytes: int = 0  # bytes of inputs that nothing reads, which stay in the region of inputs
+    apart_bytes: int = 0  # bytes of unused inputs in the input region
 
 
 def read_rows(block: Block, target: Target, memory: MemoryMode) -> RowGraph:
@@ -437,7 +426,6 @@ def _layer(op: Operation, sources: tuple[RowSource, ...], target: Target, memory
 
 
 def _computing(op: Operation, target: Target) -> float:
-    """Return the cycles that the results of ``op`` take on the vector engine."""
     count = math.prod(npu.shape_of(op.results[0]))
     if isinstance(op, npu.ArgMaxOp):
         return math.prod(npu.shape_of(op.input)) / target.vector.reduce_lanes
@@ -448,7 +436,7 @@ def _computing(op: Operation, target: Target) -> float:
 
 
 def _rows(op: Operation, sources: tuple[RowSource, ...]) -> int:
-    """Return the rows of an operation's result, or 0 if it cannot be computed some rows at a time."""
+    """Return the rows of an operation's result, or 0 if stripes are impossible."""
     if not isinstance(op, _BY_ROWS):
         return 0
     result = npu.shape_of(op.results[0])
@@ -458,7 +446,7 @@ def _rows(op: Operation, sources: tuple[RowSource, ...]) -> int:
     if any(len(shape) != 4 or shape[0] != 1 for shape in images) or result[1] < 2:
         return 0
     if any(source.stride and source.before >= source.span for source in sources):
-        return 0  # a window may lie in the padding only
+        return 0  # a window may contain padding only
     if any(source.stride and isinstance(source.root.owner, npu.ConstantOp) for source in sources):
-        return 0  # SRAM holds a loaded constant as a whole
+        return 0  # a loaded constant is in SRAM as a whole
     return result[1]

@@ -1,7 +1,7 @@
-"""Properties of tensor operations that planning and lowering share, and tensors that are views of other tensors.
+"""Properties of tensor operations that planning and lowering share, and views of tensors.
 
 A view is a tensor with another shape, a contiguous slice of a tensor, or a tensor that is computed directly in a
-concatenation. Tensors joined along rows may also stay apart: a matrix product then loads its operand from all of them.
+concatenation. Tensors joined along rows may also stay separate: a matrix product then loads all of them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def becomes_instructions(op: Operation) -> bool:
 def window_of(
     op: npu.ConvOp | npu.PoolOp | npu.MatmulOp, *, source_resident: bool, result_resident: bool
 ) -> WindowGeometry:
-    """Return the geometry of a window operation; the flags tell whether its source and result are resident."""
+    """Return the geometry of a window operation with or without resident source and result."""
     if isinstance(op, npu.MatmulOp):
         return make_window(
             (npu.shape_of(op.output)[0], *npu.shape_of(op.a)[1:]),
@@ -85,7 +85,10 @@ def image_shape(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
 
 
 def resident_image(op: Operation) -> tuple[Layout, int | None] | None:
-    """Return (layout, fill code) of a resident result, or None; raise CompileError if the result has several images."""
+    """Return (layout, fill code) of a resident result, or None.
+
+    Raises CompileError if the result has several images.
+    """
     attribute = op.attributes.get(RESIDENT)
     if attribute is None:
         return None
@@ -98,18 +101,18 @@ def resident_image(op: Operation) -> tuple[Layout, int | None] | None:
 
 
 def given_tiling(op: Operation) -> Tiling | None:
-    """Return the tiling that ``op`` already has, or None."""
+    """Return the tiling attribute of ``op``, or None."""
     attribute = op.attributes.get(TILING)
     return attribute.data if isinstance(attribute, TilingAttr) else None
 
 
 def has_tilings(block: Block) -> bool:
-    """Return whether an operation in ``block`` has a tiling already."""
+    """Return whether an operation in ``block`` has a tiling."""
     return any(TILING in op.attributes for op in block.ops)
 
 
 def tiling_of(op: Operation, target: Target, window: WindowGeometry) -> Tiling:
-    """Return the tiling of ``op``; raise CompileError if there is none or if it does not fit ``window``."""
+    """Return the tiling of ``op``; raise CompileError if it is missing or does not fit ``window``."""
     tiling = given_tiling(op)
     if tiling is None:
         raise CompileError(
@@ -131,7 +134,7 @@ def tiling_of(op: Operation, target: Target, window: WindowGeometry) -> Tiling:
 
 
 def slot_bytes(op: Operation, target: Target) -> int:
-    """Return the bytes of the tile buffer for the slots of ``op``."""
+    """Return the tile-buffer bytes for the slots of ``op``."""
     attribute = op.attributes.get(SLOT_BYTES)
     if attribute is None:
         return target.local.tile_bytes
@@ -143,7 +146,7 @@ def slot_bytes(op: Operation, target: Target) -> int:
 def output_fields(
     op: npu.ConvOp | npu.MatmulOp | npu.PoolOp | npu.ElementwiseOp | npu.ScaleOp | npu.ReduceOp,
 ) -> dict[str, int]:
-    """Return the instruction fields that turn finished results into codes."""
+    """Return the instruction fields that convert results to codes."""
     fields = {"act_min": op.act_min.value.data, "act_max": op.act_max.value.data}
     return fields if isinstance(op, npu.PoolOp) else {"out_zero": op.out_zero.value.data, **fields}
 
@@ -155,7 +158,7 @@ def scale_fields(name: str, scale: npu.ScaleAttr | None) -> dict[str, int]:
 
 
 class ViewSources:
-    """Base tensors of the values of a program, found through reshapes and through moves marked as views.
+    """Base tensors of the values of a program, through reshapes and through moves marked as views.
 
     Raises CompileError for a marked move that is not a view.
     """
@@ -170,7 +173,7 @@ class ViewSources:
                     self._joined[viewed(op.inputs[copy.source])] = (op.output, copy.to * npu.item_bytes(op.output))
 
     def parts(self, value: SSAValue) -> list[RowPart]:
-        """Return the joined tensors from which matrix products load ``value``; empty if nothing loads it in parts."""
+        """Return the joined tensors that matrix products load for ``value``, or an empty list."""
         op = viewed(value).owner
         if not isinstance(op, npu.MoveOp) or PARTS not in op.attributes:
             return []
@@ -186,7 +189,7 @@ class ViewSources:
         return [self.place(item)[0] for item in [part.value for part in self.parts(value)] or [value]]
 
     def place(self, value: SSAValue) -> tuple[SSAValue, int]:
-        """Return the base tensor of ``value``, and the offset of ``value`` in it in bytes."""
+        """Return the base tensor of ``value``, and the byte offset of ``value`` in it."""
         start = 0
         while True:
             value = viewed(value)
@@ -203,7 +206,7 @@ class ViewSources:
 
 
 def viewed(value: SSAValue) -> SSAValue:
-    """Return the source of ``value`` through a reshape or a chain of reshapes; else ``value``."""
+    """Return the source of a chain of reshapes, or ``value`` itself."""
     while isinstance(value, OpResult) and isinstance(value.op, npu.ReshapeOp):
         value = value.op.input
     return value
@@ -219,12 +222,12 @@ def readers(value: SSAValue) -> Iterator[Operation]:
 
 
 def is_slice_view(op: Operation) -> bool:
-    """Return whether ``op`` is a move that is marked as a view of a slice."""
+    """Return whether ``op`` is a move marked as a view of a slice."""
     return isinstance(op, npu.MoveOp) and VIEW in op.attributes and slice_of(op) is not None
 
 
 def slice_of(op: npu.MoveOp) -> StridedCopy | None:
-    """Return the copy of a move that takes one contiguous slice of one tensor, or None for any other move."""
+    """Return the copy of a move of one contiguous slice of one tensor, or None for any other move."""
     copies = list(op.strided_copies())
     if op.fill is not None or len(copies) != 1 or len(op.inputs) != 1 or not is_run(copies[0]):
         return None
@@ -242,7 +245,7 @@ def joins_whole(op: npu.MoveOp) -> bool:
 
 
 class RowPart(NamedTuple):
-    """A tensor that a move joins with others along the second last axis: ``rows`` rows from row ``first`` on."""
+    """Tensor in a concatenation along the second last axis: ``rows`` rows from row ``first``."""
 
     value: SSAValue
     first: int
@@ -250,7 +253,10 @@ class RowPart(NamedTuple):
 
 
 def row_parts(op: npu.MoveOp) -> list[RowPart] | None:
-    """Return the tensors of a move that joins whole tensors along the second last axis, each once, or None."""
+    """Return the tensors of a move that joins whole tensors along the second last axis, or None.
+
+    Each tensor occurs once.
+    """
     shape, copies = npu.shape_of(op.output), list(op.strided_copies())
     if op.fill is not None or len(shape) < 2 or sorted(copy.source for copy in copies) != list(range(len(op.inputs))):
         return None
@@ -266,7 +272,7 @@ def row_parts(op: npu.MoveOp) -> list[RowPart] | None:
 
 
 def row_slice(op: npu.MoveOp) -> range | None:
-    """Return the rows, along the second last axis, that a move takes from its only operand, or None."""
+    """Return the rows, along the second last axis, that a move copies from its only operand, or None."""
     copies, shape = list(op.strided_copies()), npu.shape_of(op.output)
     if op.fill is not None or len(copies) != 1 or len(op.inputs) != 1 or len(shape) < 2:
         return None
@@ -279,7 +285,7 @@ def row_slice(op: npu.MoveOp) -> range | None:
 def row_copy(source: int, sizes: tuple[int, int, int], read: int, written: int, first: int, to: int) -> StridedCopy:
     """Return the copy of rows of each image, from row ``first`` of the source to row ``to`` of the result.
 
-    ``sizes``: images, copied rows, elements of a row. ``read``, ``written``: rows of a source and of a result image.
+    ``sizes``: images, copied rows, elements per row. ``read``, ``written``: rows of a source and of a result image.
     """
     images, rows, row = sizes
     run = rows * row
@@ -299,7 +305,7 @@ def loads_parts(op: npu.MoveOp) -> bool:
 
 
 def is_run(copy: StridedCopy) -> bool:
-    """Return whether ``copy`` moves one contiguous run to another in the same order."""
+    """Return whether ``copy`` moves one contiguous run in order."""
     distance = 1
     for size, read, write in reversed(list(zip(copy.sizes, copy.reads, copy.writes, strict=True))):
         if size > 1 and not read == write == distance:

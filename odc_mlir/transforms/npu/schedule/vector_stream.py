@@ -1,4 +1,4 @@
-"""Commands in plain order, and cost estimates, of vector-engine operations, which can be tiled in one way only."""
+"""Commands in plain order, and cost estimates, of vector-engine operations. Each has only one tiling."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from odc_mlir.transforms.npu.schedule.tensor_ir import output_fields, scale_fiel
 from odc_mlir.transforms.npu.schedule.window_search import ROLLED_TILES, TilingChoice
 from odc_mlir.transforms.npu.schedule.window_tiling import TILE_ALIGNMENT, aligned
 
-SMALLEST_TILE = 512  # elements per tile: for smaller tiles, latencies cost more than overlap gains
-OVERLAPPED_TILES = 4  # tiles that small tensors are cut into, so that loads, arithmetic and stores overlap
+SMALLEST_TILE = 512  # elements per tile; latencies of smaller tiles cost more than overlap saves
+OVERLAPPED_TILES = 4  # tiles per small tensor, so that loads, arithmetic and stores overlap
 LARGEST_RUN = 65_535
 BUFFERS = 2  # slots per operand
-_WORD = 4  # bytes of a word; a 64-bit integer has two words, the upper one 0
+_WORD = 4  # bytes of a word; the upper word of a 64-bit index is 0
 Elementwise = npu.ElementwiseOp | npu.ScaleOp | npu.LutOp | npu.SigmoidOp
 
 
@@ -52,7 +52,7 @@ class Dims:
 
 
 def merged_dims(shape: Sequence[int], a: Sequence[int], b: Sequence[int]) -> Dims:
-    """Return the dimensions of a broadcast operation, outermost first, at least three."""
+    """Return the dimensions of a broadcast operation, outermost first; the result has at least three."""
     rank = len(shape)
     operands = [(1,) * (rank - len(s)) + tuple(s) for s in (a, b)]
     groups: list[tuple[int, tuple[bool, ...]]] = []
@@ -75,7 +75,7 @@ def merged_dims(shape: Sequence[int], a: Sequence[int], b: Sequence[int]) -> Dim
 
 
 def tile_sizes(dims: Dims, capacity: int, wanted: int) -> tuple[int, ...]:
-    """Return the size of a tile along each dimension: full inner dimensions, one cut dimension, and outer sizes of 1.
+    """Return the tile size along each dimension: full inner dimensions, one divided dimension, then sizes of 1.
 
     A tile has as many elements as ``wanted`` and ``capacity`` allow.
     """
@@ -89,7 +89,7 @@ def tile_sizes(dims: Dims, capacity: int, wanted: int) -> tuple[int, ...]:
 
 
 class _Operand:
-    """A tensor of an element-wise operation: moved block by block through slots, or resident in the tile buffer."""
+    """Tensor of an element-wise operation, moved block by block through slots, or resident in the tile buffer."""
 
     def __init__(self, name: str, tensor: LayerTensor, strides: tuple[int, ...], slots: list[Buffer]) -> None:
         self.name, self.tensor, self.strides = name, tensor, strides
@@ -97,9 +97,9 @@ class _Operand:
         self.slots = Slots(slots)
 
     def block(self, first: tuple[int, ...], count: tuple[int, ...]) -> tuple[Place, dict[str, int]]:
-        """Return the place of a block of a resident tensor, and its stride fields."""
+        """Return the address of a block of a resident tensor, and its stride fields."""
         layout = self.tensor.layout
-        assert layout is not None, "asked of resident tensors only"
+        assert layout is not None, "only resident tensors have blocks in place"
         if layout.is_dense:
             strides, origin = tuple(stride * self.item for stride in self.strides), 0
         else:  # dimensions are [1, rows, elements of a row] here
@@ -109,14 +109,13 @@ class _Operand:
         return (self.tensor.buffer, offset), {**fields, f"{self.name}_stride0": int(strides[-1] != 0)}
 
     def transfer(self, mnemonic: str, first: tuple[int, ...], shape: tuple[int, ...], place: Place) -> Command:
-        """Return the load or store of a block, dense at ``place``."""
         item, strides = self.item, self.strides
         offset = sum(f * s for f, s in zip(first, strides, strict=True)) * item
         sizes = (shape[-1] * item, shape[-2], shape[-3])
         return transfer(mnemonic, self.tensor.at(offset), place, sizes, (strides[-2] * item, strides[-3] * item))
 
     def load(self, first: tuple[int, ...], count: tuple[int, ...]) -> tuple[Place, dict[str, int], list[Command]]:
-        """Return the place of a block of the operand, its stride fields, and the loads that fill this place."""
+        """Return the address of a block of the operand, its stride fields, and the loads that fill it."""
         if self.tensor.layout is not None:
             return *self.block(first, count), []
         offset = sum(f * s for f, s in zip(first, self.strides, strict=True))
@@ -177,7 +176,7 @@ def _table_load(table: BlobAttr, memories: LocalMemories) -> tuple[Command, Buff
 
 
 def _dims(layer: Layer[Elementwise]) -> Dims:
-    """Return the dimensions to loop over; rows stay apart if a border lies between them."""
+    """Return the loop dimensions; a border between rows prevents merging."""
     shape = layer.result.shape
     layouts = [t.layout for t in (*layer.sources, layer.result)]
     bordered = next((layout for layout in layouts if layout is not None and not layout.is_dense), None)
@@ -230,7 +229,7 @@ def _block_strides(name: str, strides: tuple[int, ...], count: tuple[int, ...], 
 
 
 class _ReducedPart(NamedTuple):
-    """Some pixels and channels of one image: their place and layout, and the loads that fill this place."""
+    """Some pixels and channels of one image: address, layout, and the loads that fill it."""
 
     place: Place
     width: int
@@ -243,7 +242,7 @@ class _ReducedPart(NamedTuple):
 def _reduced_parts(
     layer: Layer[npu.ReduceOp], image: int, channel: int, count: int, pixels: int, slots: Slots
 ) -> Iterator[_ReducedPart]:
-    """Yield the pixels of an image in parts; all at once if the source is resident."""
+    """Yield the pixels of an image in parts, or all at once if the source is resident."""
     _, height, width, channels = layer.source.shape
     layout, item = layer.source.layout, layer.source.item_bytes
     if layout is not None:
@@ -269,7 +268,7 @@ def reduced_slice(shape: Sequence[int], item: int, target: Target, room: int, *,
 
 
 def softmax_rows(rows: int, columns: int, item: int, room: int) -> tuple[int, int]:
-    """Return (rows of a tile, slots) of a softmax with ``room`` bytes of the tile buffer; 0 rows if none fits."""
+    """Return (rows per tile, slots) of a softmax with ``room`` bytes of the tile buffer; 0 rows if none fits."""
     row_bytes = columns * item
     buffers = BUFFERS if BUFFERS * aligned(row_bytes) <= room else 1
     room //= buffers
@@ -280,7 +279,7 @@ def softmax_rows(rows: int, columns: int, item: int, room: int) -> tuple[int, in
 
 
 def reduce_commands(layer: Layer[npu.ReduceOp], memories: LocalMemories) -> Iterator[Command]:
-    """Yield the commands of a reduction over the pixels of each image, by slices of channels and parts of pixels."""
+    """Yield the commands of a reduction over the pixels of each image, by channel slices and pixel parts."""
     batch, _, _, channels = layer.source.shape
     item = layer.source.item_bytes
     resident = layer.source.layout is not None
@@ -324,9 +323,9 @@ def reduce_commands(layer: Layer[npu.ReduceOp], memories: LocalMemories) -> Iter
 
 
 def softmax_commands(layer: Layer[npu.SoftmaxOp], memories: LocalMemories) -> Iterator[Command]:
-    """Yield the commands of a softmax, some rows at a time in place, or all at once if one side is resident.
+    """Yield the commands of a softmax in place, some rows at a time.
 
-    Raise CompileError if a row does not fit.
+    If one side is resident, one command computes all rows. Raises CompileError if a row does not fit.
     """
     source, result, op = layer.source, layer.result, layer.op
     columns, item = source.shape[-1], source.item_bytes
@@ -371,7 +370,7 @@ _MOST_ROWS = field_range("reduce", "width")[1]
 
 
 def argmax_rows(rows: int, row_bytes: int, number: int, room: int) -> tuple[int, int]:
-    """Return (rows of a tile, slots) with ``room`` bytes of the tile buffer; raise CompileError if a row does not fit.
+    """Return (rows per tile, slots) with ``room`` bytes of the tile buffer; raise CompileError if no row fits.
 
     ``row_bytes``: bytes of a row, 0 if the rows are resident. ``number``: bytes of a result.
     """
@@ -440,7 +439,7 @@ class VectorWork(NamedTuple):
 
 
 def vector_choice(work: VectorWork, target: Target) -> TilingChoice:
-    """Return the only choice of an operation: loads, instructions and stores overlap, except at the ends."""
+    """Return the only tiling of an operation; loads, instructions and stores overlap except at the ends."""
     port, issue = target.sram, target.fetch.issue_cycles + target.fetch.semaphore_cycles
     width, latency = port.bytes_per_cycle, port.read_latency_cycles
     moved = (work.loaded + work.stored) / width
@@ -452,18 +451,17 @@ def vector_choice(work: VectorWork, target: Target) -> TilingChoice:
     computing = work.tiles * (work.cycles + issue) + begin + end
     moving = moved + latency + max(0.0, work.cycles + end - 2 * store) if moved else 0.0
     turns = work.tiles * work.transfers * latency + moved
-    # With two slots, a tile is loaded after the result of the last but one tile has been stored; transfers wait for one
-    # another in order.
+    # With two slots, a load waits for the store of the tile before the previous one. Transfers run in order.
     waiting = (turns + work.tiles * (work.cycles + issue)) / BUFFERS + work.cycles if work.tiles > BUFFERS else 0.0
     size = instruction_bytes(work.mnemonic) + work.transfers * instruction_bytes("load")
     return TilingChoice(None, max(computing, moving, waiting), size * min(work.tiles, ROLLED_TILES))
 
 
 def choice_of(op: Operation, target: Target, room: int, sources: Sequence[bool], *, result: bool) -> TilingChoice:
-    """Return the only choice of an operation of the vector engine.
+    """Return the only tiling of an operation of the vector engine.
 
-    Raise CompileError if ``room`` bytes of the tile buffer are too few. ``sources``, ``result``: flags of resident
-    operands and of a resident result.
+    ``sources``, ``result``: flags of resident operands and of a resident result. Raises CompileError if ``room`` bytes
+    of the tile buffer are too few.
     """
     shape, item = npu.shape_of(op.operands[0]), npu.item_bytes(op.operands[0])
     count, row = math.prod(shape), shape[-1]
@@ -500,7 +498,7 @@ def choice_of(op: Operation, target: Target, room: int, sources: Sequence[bool],
 def _elementwise_work(
     op: Operation, room: int, sources: Sequence[bool], *, result: bool
 ) -> tuple[int, dict[str, int | str]]:
-    """Return the number of instructions, and the fields that determine the cycles of one."""
+    """Return the number of instructions, and the fields that determine the cycles of one instruction."""
     shapes = [npu.shape_of(value) for value in op.operands]
     dims = merged_dims(npu.shape_of(op.results[0]), shapes[0], shapes[-1])
     values = zip((*op.operands, *op.results), (*sources, result), strict=True)

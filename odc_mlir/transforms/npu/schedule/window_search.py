@@ -1,9 +1,11 @@
 """Choice of a tiling for convolutions, depthwise convolutions and pooling.
 
-All candidates that fit are costed with the simulator's formulas and the cheapest wins. A layer takes the time of its
-busiest resource (SRAM port, DMA latencies, compute) plus the first load and the last store, which no overlap hides.
-Layers repeat within a model, so a run keeps results by geometry and room. If the context asks for a cache, it keeps
-results for later runs. Its key is the text of the target, the compiler's version, and the sources that affect results.
+The simulator's formulas estimate the cost of all candidates that fit, and the cheapest wins. A layer takes the time of
+its busiest resource (SRAM port, DMA latencies, compute) plus the first load and the last store, which no overlap hides.
+
+Layers repeat within a model, so results are cached by geometry and room. If the context asks for a persistent cache,
+later runs reuse them. Its key consists of the target's text, the compiler's version, and the sources that affect
+results.
 """
 
 from __future__ import annotations
@@ -43,9 +45,9 @@ from odc_mlir.transforms.npu.schedule.window_tiling import (
     tile_channels,
 )
 
-ROLLED_TILES = 6  # tiles of a layer that remain in the program once loops are rolled: fill, two bodies, drain
+ROLLED_TILES = 6  # tiles of a layer in the program after loop rolling: fill, two bodies, drain
 COMPUTE_BYTES = cost.instruction_bytes("conv")
-# Share of time lost if computing and weight streaming take equally long: blocks differ, so one waits for the other.
+# Share of time lost if computing and weight streaming take equally long. Blocks differ, so one waits for the other.
 UNEVEN = 0.1
 VECTOR_BYTES = cost.instruction_bytes("vop")
 TRANSFER_BYTES = cost.instruction_bytes("load")
@@ -54,10 +56,10 @@ _CODES = {1: "i8", 2: "i16"}  # types of codes, by bytes
 
 
 class TilingChoice(NamedTuple):
-    """A tiling with estimates: cycles of the layer, and bytes of the layer's program.
+    """Tiling with the estimated cycles of the layer and bytes of its program.
 
-    ``tiling``: None if the layer can be tiled in one way only. ``lead``: extra cycles if the layer before does not hide
-    the load of the first weights.
+    ``tiling``: None if the layer has only one tiling. ``lead``: extra cycles if the previous layer does not hide the
+    load of the first weights.
     """
 
     tiling: Tiling | None
@@ -67,11 +69,11 @@ class TilingChoice(NamedTuple):
 
 
 class Room(NamedTuple):
-    """The room of a layer in the tile buffer, and its resident tensors.
+    """Tile-buffer bytes of a layer, and its resident tensors.
 
-    ``quick``: only few, large tile sizes are tried. ``fused``: an element-wise operation with two operands is computed
-    with each tile, and its other operand is loaded. ``uncopied_bytes``: bytes of weights without room in SRAM, which
-    are read through the off-chip port at each use.
+    ``quick``: whether to try only few, large tile sizes. ``fused``: whether an element-wise operation with two operands
+    is computed with each tile, which loads its other operand. ``uncopied_bytes``: bytes of weights without room in
+    SRAM; each use reads them through the off-chip port.
     """
 
     tile_bytes: int
@@ -84,9 +86,9 @@ class Room(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def window_choices(window: WindowGeometry, target: Target, room: Room, *, weighted: bool) -> tuple[TilingChoice, ...]:
-    """Return tilings from the fastest to the one with the shortest program; raise CompileError if none fits.
+    """Return the Pareto front of tilings by cycles and program bytes, fastest first.
 
-    The tilings form the Pareto front of cycles and program bytes. ``weighted``: the window has weights, unlike pooling.
+    ``weighted``: whether the window has weights, unlike pooling. Raises CompileError if none fits.
     """
     search = _TilingSearch(window, target, room, weighted=weighted)
     if not weighted:
@@ -103,13 +105,13 @@ def window_choices(window: WindowGeometry, target: Target, room: Room, *, weight
 
 
 class NotResidentError(CompileError):
-    """A given tiling needs a tensor that is not in the tile buffer."""
+    """Error for a given tiling that needs a tensor outside of the tile buffer."""
 
 
 def given_choices(
     window: WindowGeometry, target: Target, room: Room, tiling: Tiling, *, weighted: bool
 ) -> tuple[TilingChoice]:
-    """Return a tiling that the operation already has, with its estimates.
+    """Return a given tiling with its estimates.
 
     Raises NotResidentError if the tiling has no slots for a tensor in memory, and CompileError if it does not fit.
     """
@@ -145,20 +147,20 @@ def too_large(window: WindowGeometry, target: Target) -> CompileError:
 
 
 class _Cut(NamedTuple):
-    """Sizes of tiles in result pixels, added to a tiling only when it is chosen, because most tilings are not."""
+    """Tile size in result pixels, added to a tiling only when the tiling is chosen."""
 
     rows: int
     cols: int
 
 
 Estimate = tuple[float, float, tuple[int, _Cut], Tiling, float]
-"""Cycles of the layer, bytes of its program, (array shape, tile sizes), rest of the tiling, lead as in TilingChoice."""
+"""Cycles of the layer, program bytes, (array shape, tile size), rest of the tiling, lead as in TilingChoice."""
 
 _cost = itemgetter(0, 1)
 
 
 class _AxisTile(NamedTuple):
-    """Tiles along one axis with equal sizes: result pixels, input pixels loaded, occurrences."""
+    """Tiles of equal size along one axis: result pixels, input pixels loaded, occurrences."""
 
     size: int
     loaded: int
@@ -207,16 +209,14 @@ class _TilingSearch:
         )
 
     def estimate(self, tiling: Tiling) -> Estimate | None:
-        """Return the estimate of one tiling; None if it has too many instructions."""
+        """Return the estimate of one tiling, or None if it has too many instructions."""
         self.shapes = range(tiling.shape, tiling.shape + 1)
         return next(self._estimates(tiling, _Cut(tiling.rows, tiling.cols)), None)
 
     def _is_beaten(self, cycles: float, program: float) -> bool:
-        """Return whether a tiling found so far is at least as good as these estimates."""
         return any(found[0] <= cycles and found[1] <= program for found in self._front)
 
     def _sized(self, plan: Tiling) -> Iterator[tuple[Tiling, _Cut]]:
-        """Yield ``plan`` with slots and tile sizes that fit, whole rows first."""
         window, used = self.window, 0
         widest = 1 if self.room.quick else 12 if window.out_height == 1 else 3
         if max(window.pad_left, window.span_x) > MAX_PAD or max(window.pad_top, window.span_y) > MAX_PAD:
@@ -238,7 +238,6 @@ class _TilingSearch:
                 return
 
     def _variants(self, plan: Tiling) -> Iterator[Tiling]:
-        """Yield the plan double buffered, single buffered, and with a ring of rows if tiles share rows."""
         window = self.window
         if self.room.result_resident:
             plan = replace(plan, out_slots=0)
@@ -256,7 +255,6 @@ class _TilingSearch:
             yield replace(plan, ring=True)
 
     def _most_rows(self, plan: Tiling, cols: int) -> int:
-        """Return the largest tile height that fits, or 0 if no height fits."""
         low, high = 0, self.window.out_height
         while low < high:
             middle = (low + high + 1) // 2
@@ -268,10 +266,9 @@ class _TilingSearch:
         return low
 
     def _traffic(self, tiling: Tiling, cut: _Cut) -> _Traffic:
-        """Return totals over all tiles and result channels."""
         window = self.window
         channels = tile_channels(window, tiling)
-        passes = 1.0  # how often the input is read
+        passes = 1.0  # number of reads of the input
         if tiling.sliced:
             passes = window.in_channels / channels * -(-window.out_channels // tiling.group)
         elif tiling.outer is Outer.GROUPS:
@@ -284,7 +281,6 @@ class _TilingSearch:
         return self._traffics[key, channels, passes]
 
     def _count_traffic(self, tiling: Tiling, cut: _Cut, channels: int, passes: float) -> _Traffic:
-        """Return the traffic of tiles of ``channels`` input channels that read the input ``passes`` times."""
         window, burst, item = self.window, self.target.sram.burst_bytes, self.window.item_bytes
         total = _Traffic(0, 0.0, 0.0, 0.0, {})
         for row in self._axis(cut.rows, vertical=True, ring=tiling.ring):
@@ -309,7 +305,6 @@ class _TilingSearch:
         return total
 
     def _store_bytes(self, rows: int, cols: int, channels: int) -> float:
-        """Return the bytes that cross the port for ``channels`` results of each pixel of a tile."""
         window, item = self.window, self.window.item_bytes
         pixel = window.out_channels * item
         return transfer_bytes(
@@ -319,8 +314,8 @@ class _TilingSearch:
     def _estimates(self, tiling: Tiling, cut: _Cut) -> Iterator[Estimate]:
         """Yield the cost of the layer with each shape of the array.
 
-        Yield nothing if there are too many instructions, or if a tiling found already beats the transfers alone. Tile
-        sizes come from ``cut``, not from ``tiling``.
+        Yields nothing if there are too many instructions, or if the transfers alone exceed a known tiling. Tile sizes
+        come from ``cut``, not from ``tiling``.
         """
         window, target, traffic = self.window, self.target, self._traffic(tiling, cut)
         kinds = self._kinds(tiling)
@@ -386,9 +381,9 @@ class _TilingSearch:
             yield cycles, program, (shape, cut), tiling, lead
 
     def _ring_starts(self, tiling: Tiling, cut: _Cut, turns: int) -> float:
-        """Return the cycles to load the first rows of strips into a ring that the strip before has just left.
+        """Return the cycles of loading the first rows of all strips but one into the ring.
 
-        ``turns``: number of times that all strips are computed.
+        ``turns``: number of passes over all strips.
         """
         if not tiling.ring:
             return 0.0
@@ -402,8 +397,8 @@ class _TilingSearch:
     def _in_turns(self, tiling: Tiling, traffic: _Traffic, shape: int) -> float:
         """Return the cycles of all tiles if the last group of result channels is smaller than the others, else 0.0.
 
-        A group is computed into one of two slots while the group before is stored from the other. Idle time in one turn
-        does not shorten the next turn.
+        The array computes a group into one of two slots while the other slot is stored. Idle time in one turn does not
+        shorten the next turn.
         """
         sizes = group_sizes(self.window, tiling)
         if len(sizes) == 1 or tiling.out_slots != 2 or tiling.outer is Outer.GROUPS:
@@ -425,7 +420,6 @@ class _TilingSearch:
         return total
 
     def _fused_cycles(self, instructions: int) -> tuple[float, float]:
-        """Return the cycles of a fused operation, and the cycles for which it and its convolution occupy all lanes."""
         if not instructions:
             return 0.0, 0.0
         vector, window = self.target.vector, self.window
@@ -433,7 +427,6 @@ class _TilingSearch:
         return results + instructions * vector.start_cycles, 2 * results
 
     def _kinds(self, tiling: Tiling) -> list[tuple[StepKind, int]]:
-        """Return :func:`step_kinds`, the same list for tilings that cut the channels alike."""
         key = (tiling.group, tiling.block, tiling.k_slice)
         if key not in self._steps:
             self._steps[key] = step_kinds(self.window, tiling)
@@ -442,7 +435,6 @@ class _TilingSearch:
     def _compute(
         self, tiling: Tiling, cut: _Cut, traffic: _Traffic, kinds: Sequence[tuple[StepKind, int]], shape: int
     ) -> float:
-        """Return the cycles of all compute instructions, regardless of slots and of the order of transfers."""
         key = (*cut, tiling.group, tiling.block, tiling.k_slice, shape)
         if key not in self._computes:
             self._computes[key] = sum(
@@ -501,7 +493,6 @@ class _TilingSearch:
 
 
 def _axis_tiles(window: WindowGeometry, step: int, *, vertical: bool, ring: bool) -> list[_AxisTile]:
-    """Return the tiles along one axis, most frequent first."""
     if vertical:
         total, size, pad = window.out_height, window.in_height, window.pad_top
         stride, span = window.stride_y, window.span_y
@@ -534,9 +525,9 @@ _SOURCES = (
 
 
 class Tilings:
-    """Tilings for one target, each searched once; ``quick``: only few sizes of tiles are tried.
+    """Cache of tilings for one target; ``quick``: whether to try only few tile sizes.
 
-    ``memo``: results of tilings and of other searches for the target, from earlier runs.
+    ``memo``: persistent results of tilings and of other searches for the target.
     """
 
     def __init__(self, target: Target, memo: Memo | None = None, *, quick: bool = False) -> None:
@@ -554,7 +545,6 @@ class Tilings:
         return self._found[key]
 
     def _looked_up(self, window: WindowGeometry, room: Room, weighted: bool) -> tuple[TilingChoice, ...]:
-        """Return the tilings of an earlier run, or search for tilings; empty if none fits."""
         key = ",".join(str(int(value)) for value in (*astuple(window), *room, weighted))
         if (known := _decoded(self.memo.get(key))) is not None:
             return known
@@ -566,12 +556,10 @@ class Tilings:
         return found
 
     def save(self) -> None:
-        """Save the tilings for later runs."""
         self.memo.save()
 
 
 def _decoded(kept: Any) -> tuple[TilingChoice, ...] | None:
-    """Return the tilings of a cache entry, or None for a damaged one."""
     try:
         return tuple(
             TilingChoice(fields and Tiling(**{**fields, "outer": Outer(fields["outer"])}), *estimates)
@@ -582,7 +570,7 @@ def _decoded(kept: Any) -> tuple[TilingChoice, ...] | None:
 
 
 def tilings_of(context: Context, target: Target, *, quick: bool = False) -> Tilings:
-    """Return the tilings of ``context`` for ``target``; all passes of a context share them."""
+    """Return the tilings of ``context`` for ``target``, which all passes of the context share."""
     held: Tilings | None = getattr(context, "tilings", None)
     if held is not None and (held.target, held.quick) == (target, quick):
         return held
@@ -596,7 +584,7 @@ def tilings_of(context: Context, target: Target, *, quick: bool = False) -> Tili
 
 @cache
 def sources_digest() -> str:
-    """Return a digest of all sources that affect the results, because these may change without a new version."""
+    """Return a digest of all sources that affect the results. Sources may change without a new version."""
     digest = hashlib.sha256()
     for package in _SOURCES:
         for file in sorted(resources.files(package).iterdir(), key=lambda item: item.name):

@@ -1,7 +1,7 @@
-"""Commands of convolutions, matrix products and pooling in plain order: each transfer is just before its use.
+"""Commands of convolutions, matrix products and pooling in plain order, each transfer just before its use.
 
-``npu-hoist-transfers`` moves transfers up afterwards. A matrix product of two computed matrices is a convolution whose
-weights are a plain matrix in SRAM. An element-wise operation may be computed with each tile of a convolution: the tile
+``npu-hoist-transfers`` moves transfers up afterwards. A product of two computed matrices is a convolution whose weights
+are a plain matrix in SRAM. An element-wise operation may be computed with each tile of a convolution. The tile then
 stays in the tile buffer, the other operand is loaded to a slot, and the result overwrites the tile.
 """
 
@@ -43,7 +43,7 @@ Product = TypeVar("Product", npu.ConvOp, npu.MatmulOp)
 
 
 class WeightLoads(ABC, Generic[Product]):
-    """Weight and parameter loads of a convolution or matrix product. ``element``: the type of weight codes."""
+    """Weight and parameter loads of a convolution or matrix product; ``element``: type of weight codes."""
 
     layer: WindowLayer[Product]
 
@@ -59,7 +59,7 @@ class WeightLoads(ABC, Generic[Product]):
 
     @abstractmethod
     def owner(self, tile: Tile) -> int:
-        """Return the number of a tile's weights: tiles with the same number share weights."""
+        """Return the number of a tile's weights; tiles with the same number share weights."""
 
     @abstractmethod
     def load(self, tile: Tile, step: ComputeStep, target: Place) -> list[Command]:
@@ -74,7 +74,7 @@ class WeightLoads(ABC, Generic[Product]):
         return group if self.tiling.outer is Outer.GROUPS else (0, self.layer.window.out_channels)
 
     def weights_for(self, tile: Tile, step: ComputeStep, group: tuple[int, int]) -> tuple[Place, list[Command]]:
-        """Return the place of the weights of ``step``, and the loads that fill this place."""
+        """Return the address of the weights of ``step``, and the loads that fill it."""
         owner = self.owner(tile)
         if not self.tiling.keeps_weights:
             slot, empty = self.weights.get((owner, step.first, step.k_first))
@@ -87,7 +87,6 @@ class WeightLoads(ABC, Generic[Product]):
         return (slot, steps[step.first, step.k_first][1]), loads
 
     def _unit_steps(self, unit: tuple[int, int]) -> dict[tuple[int, int], tuple[ComputeStep, int]]:
-        """Return the steps of ``unit`` by first result and input channel, each with the offset of its weights."""
         found = self._units.get(unit)
         if found is None:
             found, offset = self._units.setdefault(unit, {}), 0
@@ -102,7 +101,7 @@ class WeightLoads(ABC, Generic[Product]):
         return window.taps * step.channels * (1 if window.depthwise else step.k_count) * window.weight_item_bytes
 
     def params_for(self, step: ComputeStep, group: tuple[int, int]) -> tuple[Place, list[Command]]:
-        """Return the place of the parameter records of ``step``, and the load that fills this place."""
+        """Return the address of the parameter records of ``step``, and the load that fills it."""
         first, count = self.unit(group) if self.tiling.keeps_params else (step.first, step.channels)
         slot, empty = self.params.get((first, count))
         return (slot, step.first - first), [self.parameters(first, count, (slot, 0))] if empty else []
@@ -134,10 +133,10 @@ class _Inputs:
         self.layer, self.tiling, self.zero = layer, tiling, zero
         self.slots = Slots(slots)
         self.window: WindowGeometry = layer.window
-        self.next_row = 0  # of a ring: first input row of the strip that is not loaded yet
+        self.next_row = 0  # in a ring: next input row of the strip to load
 
     def load(self, tile: Tile, channel: int, channels: int) -> tuple[TilePart, list[Command]]:
-        """Return the place of input channels ``[channel, channel + channels)`` of a tile, and their loads."""
+        """Return the address of input channels ``[channel, channel + channels)`` of a tile, and their loads."""
         window = self.window
         top, left = tile.y * window.stride_y - window.pad_top, tile.x * window.stride_x - window.pad_left
         tile = tile._replace(image=tile.image * self.layer.source.shape[0] // window.batch)
@@ -159,10 +158,10 @@ class _Inputs:
         return [load_region(source, self.window, region, target, self.zero)]
 
     def _load_ring(self, tile: Tile, region: ImagePart) -> tuple[Place, list[Command]]:
-        """Return the place of a tile's input rows in the ring, and the loads of its new rows.
+        """Return the address of a tile's input rows in the ring, and the loads of its new rows.
 
-        Input row ``r`` of a strip lies at ``(r - overlap) mod ring``. The ring's size is a multiple of the new rows of
-        a tile, so the new rows of every tile but the first are adjacent.
+        Input row ``r`` of a strip is at ``(r - overlap) mod ring``. The ring's size is a multiple of the new rows of a
+        tile, so the new rows of every tile but the first are adjacent.
         """
         ring, overlap = self.slots.buffers[0], self.window.overlap_y
         total = ring_rows(self.window, self.tiling.rows)
@@ -184,14 +183,13 @@ class _Inputs:
 
 
 class _Outputs:
-    """Result tiles in the tile buffer, stored when complete, or parts of a tensor that stays in the tile buffer."""
+    """Result tiles in the tile buffer, stored when complete, or parts of a resident tensor."""
 
     def __init__(self, layer: AnyWindow, slots: list[Buffer]) -> None:
         self.layer = layer
         self.slots = Slots(slots)
 
     def take(self, tile: Tile, group: tuple[int, int]) -> tuple[TilePart, list[Command]]:
-        """Return the place of result channels ``group`` (first, count) of a tile, and the stores of that tile."""
         tensor = self.layer.result
         if tensor.layout is not None:
             return TilePart.resident(tensor, tile.y, tile.x, group[0]), []
@@ -203,7 +201,6 @@ class _Outputs:
 def _tile_slots(
     layer: AnyWindow, tiling: Tiling, memories: LocalMemories, zero: int, *, weighted: bool
 ) -> tuple[_Inputs, _Outputs]:
-    """Take the tile-buffer slots of a window operation."""
     size = footprint(layer.window, tiling, weighted=weighted)
     window = layer.window
     rows = ring_rows(window, tiling.rows) if tiling.ring else window.in_rows(tiling.rows)
@@ -214,7 +211,6 @@ def _tile_slots(
 
 
 def _jobs(window: WindowGeometry, tiling: Tiling) -> Iterator[tuple[Tile, tuple[int, int]]]:
-    """Yield (tile, result channels (first, count)) in the order of ``tiling.outer``."""
     groups = list(parts(window.out_channels, tiling.group))
     grid = list(tiles(window, tiling.rows, tiling.cols, strips=tiling.ring))
     if tiling.outer is Outer.TILES:
@@ -230,7 +226,7 @@ def _jobs(window: WindowGeometry, tiling: Tiling) -> Iterator[tuple[Tile, tuple[
 def _input_channels(
     window: WindowGeometry, tiling: Tiling, step: ComputeStep, group: tuple[int, int]
 ) -> tuple[int, int]:
-    """Return (first, count) of the input channels that are in the tile buffer together during ``step``."""
+    """Return (first, count) of the input channels in the tile buffer during ``step``."""
     if window.depthwise:
         return group[0] // window.multiplier, group[1] // window.multiplier
     return (step.k_first, step.k_count) if tiling.sliced else (0, window.in_channels)
@@ -244,7 +240,7 @@ def conv_commands(
 ) -> Iterator[Command]:
     """Return the commands of a convolution in plain order.
 
-    ``follower``: a layer that is computed with each tile; its commands have layer 1, the others layer 0.
+    ``follower``: layer that is computed with each tile; its commands have layer 1, the others layer 0.
     """
     op, element = layer.op, layer.op.weight_type.data.value
     constant: dict[str, int | str] = {
@@ -443,7 +439,7 @@ def matmul_commands(layer: Matmul, tiling: Tiling, memories: LocalMemories) -> I
 
 
 class _FusedElementwise:
-    """An element-wise layer on the result of ``conv`` and a tensor of the same shape; its commands have layer 1."""
+    """Element-wise layer on the result of ``conv`` and a tensor of the same shape; its commands have layer 1."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
-"""Tilings of window operations: the record, its footprint in the local memories, and the ways to cut channels.
+"""Tilings of window operations, their footprint in the local memories, and divisions of channels.
 
-A plan cuts the channels and determines what stays in the weight buffer; :mod:`window_search` chooses its tile sizes.
+A plan divides the channels and determines which weights stay in the weight buffer, without tile sizes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def tile_channels(window: WindowGeometry, tiling: Tiling) -> int:
 
 
 class Footprint(NamedTuple):
-    """Local memory of a tiling: sizes of one slot, and numbers of slots."""
+    """Local memory of a tiling: slot sizes and slot counts."""
 
     input_bytes: int
     input_slots: int
@@ -43,7 +43,7 @@ class Footprint(NamedTuple):
         return self.input_bytes * self.input_slots + self.output_bytes * (self.output_slots + self.operand_slots)
 
     def fits(self, target: Target, tile_bytes: int) -> bool:
-        """Return whether ``tile_bytes`` of the tile buffer and all other local memories are enough."""
+        """Return whether the tiling fits in ``tile_bytes`` of the tile buffer and in all other local memories."""
         local = target.local
         return (
             self.tile_bytes <= tile_bytes
@@ -61,9 +61,9 @@ def aligned(size: int) -> int:
 def footprint(
     window: WindowGeometry, tiling: Tiling, cut: tuple[int, int] | None = None, *, weighted: bool = True
 ) -> Footprint:
-    """Return the footprint of ``tiling``, with tiles of the rows and columns of ``cut`` if given.
+    """Return the footprint of ``tiling`` with its rows and columns or with those of ``cut``.
 
-    If ``weighted`` is not set (pooling), there are no weights and parameters.
+    ``weighted``: whether there are weights and parameters, unlike pooling.
     """
     rows, cols = cut or (tiling.rows, tiling.cols)
     in_rows = ring_rows(window, rows) if tiling.ring else window.in_rows(rows)
@@ -106,8 +106,8 @@ def footprint(
 class ComputeStep(NamedTuple):
     """One compute instruction of a tile.
 
-    Result channels ``[first, first + channels)``, input channels ``[k_first, k_first + k_count)``, and flags for the
-    first and the last instruction of an accumulation.
+    It computes result channels ``[first, first + channels)`` from input channels ``[k_first, k_first + k_count)``.
+    ``is_first``, ``is_last``: whether it is the first or the last instruction of an accumulation.
     """
 
     first: int
@@ -189,7 +189,7 @@ def pool_plans(window: WindowGeometry) -> Iterator[Tiling]:
 
 
 def depthwise_plans(window: WindowGeometry, target: Target) -> Iterator[Tiling]:
-    """Yield plans with all channels at once, or with slices that have their own weights and parameters."""
+    """Yield plans with all channels at once, or with slices that have separate weights and parameters."""
     entries, cap = target.local.param_entries, _most_weights(window, target)
     for group in _channel_counts(window.out_channels, window.multiplier):
         slots = 1 if group == window.out_channels else 2
@@ -198,7 +198,7 @@ def depthwise_plans(window: WindowGeometry, target: Target) -> Iterator[Tiling]:
 
 
 def conv_plans(window: WindowGeometry, target: Target) -> Iterator[Tiling]:
-    """Yield tilings that keep all weights if they fit, stream weights per tile, or keep them per group of channels."""
+    """Yield tilings that keep all weights, keep them per group of channels, or stream them per tile."""
     local, channels = target.local, window.out_channels
     if window.weight_bytes <= local.weight_bytes:
         fits = channels <= local.param_entries
@@ -238,7 +238,6 @@ def _by_groups(window: WindowGeometry, target: Target, block: int, weight_slots:
 
 
 def _streamed(window: WindowGeometry, target: Target, block: int) -> Iterator[Tiling]:
-    """Yield plans that load all weights for each tile, for ``block`` result channels at a time."""
     cap, half = _most_weights(window, target), target.local.param_entries // 2
     channels = window.out_channels
     k_slice, slots = window.in_channels, min(4, cap // (window.depth * block))
@@ -261,7 +260,7 @@ def _streamed(window: WindowGeometry, target: Target, block: int) -> Iterator[Ti
 
 
 def sliced_plans(window: WindowGeometry, target: Target) -> Iterator[Tiling]:
-    """Yield plans for inputs that have too many channels for one tile."""
+    """Yield plans for inputs with too many channels for one tile."""
     cap, half = _most_weights(window, target), target.local.param_entries // 2
     channels = window.out_channels
     for block in _blocks(channels, target):
@@ -284,26 +283,22 @@ def sliced_plans(window: WindowGeometry, target: Target) -> Iterator[Tiling]:
 
 
 def _most_weights(window: WindowGeometry, target: Target) -> int:
-    """Return the number of weights that the weight buffer holds."""
     return target.local.weight_bytes // window.weight_item_bytes
 
 
 def _blocks(channels: int, target: Target) -> list[int]:
-    """Return the numbers of result channels per instruction to try: array widths, some multiples, all channels."""
     widths = sorted({columns for _, columns in target.array.shapes})
     sizes = {width * factor for width in widths for factor in (1, 3)} | {2 * widths[-1], channels}
     return sorted(size for size in sizes if size <= channels) or [channels]
 
 
 def _groups(channels: int) -> Iterator[int]:
-    """Return sizes of channel groups that are stored separately."""
     for size in STORE_GROUPS:
         if size < channels:
             yield size
 
 
 def _channel_counts(channels: int, multiplier: int) -> Iterator[int]:
-    """Return numbers of channels to try: all, then bursts and array widths."""
     yield channels
     for size in CHANNEL_COUNTS:
         if size < channels and size % multiplier == 0:
