@@ -7,7 +7,7 @@
 // RUN: not odc-opt %s --npu-allocate-memory 2>&1 | filecheck %s --check-prefix=MOVED
 
 // Addresses that are written by hand are neither dropped nor made up.
-// GIVEN: error: buffer 'slot' of 'conv' in memory tile has the address 64 already (stage npu-alloc, pass npu-allocate-local, op npu.buffer); leave it out where npu-allocate-local is to run
+// GIVEN: error: buffer 'slot' of 'conv' in memory tile has the address 64 already (stage npu-alloc, pass npu-allocate-local, op npu.buffer); remove the address, or run only the passes after npu-allocate-local
 // STAGE: error: illegal at the end of stage package: npu.buffer buffer 'out' has no address
 // STAGE-SAME: ; stage npu-alloc gives addresses to IR of stage npu-sched (-p npu-alloc); by hand, write `at N`
 // MISSING: error: buffer 'out' of 'conv' in memory outputs has no address
