@@ -60,7 +60,7 @@ def format_instruction(instr: Instr) -> str:
 
 
 def assemble(text: str) -> list[Instr]:
-    """Parse a program from ``text``; raise CompileError with the line number."""
+    """Parse a program from ``text``. Raises CompileError with the line number."""
     instructions = []
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition(";")[0].split()
@@ -155,7 +155,7 @@ def write_listing(container: Container, *, data: bool = True) -> str:
 
 
 def read_listing(text: str) -> Container:
-    """Parse a listing; raise CompileError with the line number."""
+    """Parse a listing. Raises CompileError with the line number."""
     directives: dict[str, list[tuple[int, str]]] = {name: [] for name in (*_SINGLE, _OPTIONAL, *_REPEATED)}
     code: list[str] = []
     for number, line in enumerate(text.split("\n"), 1):

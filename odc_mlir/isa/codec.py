@@ -104,7 +104,7 @@ _STEP_SLOTS = {spec.opcode: _step_slots(spec) for spec in INSTRUCTIONS}
 
 
 def address(region: Region | int, offset: int) -> int:
-    """Return the value of a memory field: ``region`` in the top bits, byte ``offset`` below; raise CompileError."""
+    """Return the value of a memory field: ``region`` in the top bits, byte ``offset`` below. Raises CompileError."""
     if not 0 <= offset < 1 << OFFSET_BITS:
         raise CompileError(f"memory offset {offset} is outside 0..{(1 << OFFSET_BITS) - 1}")
     return int(region) << OFFSET_BITS | offset
@@ -116,7 +116,7 @@ def split_address(value: int) -> tuple[int, int]:
 
 
 def spec_of(mnemonic: str) -> Instruction:
-    """Return the table's row for ``mnemonic``; raise CompileError if there is none."""
+    """Return the table's row for ``mnemonic``. Raises CompileError if there is none."""
     spec = BY_MNEMONIC.get(mnemonic)
     if spec is None:
         raise CompileError(f"unknown instruction {mnemonic!r}", hint=f"one of {', '.join(BY_MNEMONIC)}")
@@ -176,7 +176,7 @@ def check(instr: Instr) -> None:
 
 
 def _word(instr: Instr) -> int:
-    """Return the fields of ``instr``, shifted to their positions; raise CompileError for a value that does not fit."""
+    """Return the fields of ``instr``, shifted to their positions. Raises CompileError for a value that does not fit."""
     word, values, spec = 0, instr.values, instr.spec
     for slot in _FIELD_SLOTS[spec.opcode]:
         name, shift, mask, low, high = slot
@@ -221,12 +221,12 @@ def _check_range(spec: Instruction, slot: _BitField, value: int, what: str) -> N
 
 
 def encode(instructions: Iterable[Instr]) -> bytes:
-    """Encode a program; raise CompileError with instruction and field for a value that does not fit."""
+    """Encode a program. Raises CompileError with instruction and field for a value that does not fit."""
     return b"".join(map(encode_one, instructions))
 
 
 def encode_one(instr: Instr) -> bytes:
-    """Encode one instruction; raise the errors of :func:`encode`."""
+    """Encode one instruction. Raises the errors of :func:`encode`."""
     spec, steps = instr.spec, instr.steps
     word = _word(instr)
     _check_frame(instr)
@@ -244,7 +244,7 @@ def encode_one(instr: Instr) -> bytes:
 
 
 def decode(data: bytes | memoryview) -> list[Instr]:
-    """Return the instructions in ``data``; raise SimulationError with the byte offset of a malformed instruction."""
+    """Return the instructions in ``data``. Raises SimulationError with the byte offset of a malformed instruction."""
     view = memoryview(data)
     instructions = []
     offset = 0

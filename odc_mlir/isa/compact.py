@@ -86,7 +86,7 @@ def _references(plain: Sequence[bytes], table: NDArray[np.uint8], history_bytes:
         nearest = chosen[members]
         near = np.arange(len(members))
         for back in range(1, len(members)):
-            near = near[near >= back]  # an instruction whose last reference is too far is dropped: the next is farther
+            near = near[near >= back]  # drop instructions whose reference is too far
             distances = members[near] - members[near - back]
             kept = (distances <= FARTHEST) & (first[near] - first[near - back] <= history_bytes)
             near, distances = near[kept], distances[kept]
@@ -112,7 +112,7 @@ def _change_bytes(differences: NDArray[np.uint64]) -> NDArray[np.int64]:
 
 
 def read_code(code: bytes | memoryview) -> Code:
-    """Return the program in ``code``, plain or compact; raise SimulationError with the offset of malformed bytes."""
+    """Return the program in ``code``, plain or compact. Raises SimulationError with the offset of malformed bytes."""
     view = memoryview(code)
     if is_compact(view):
         return _ProgramExpander(view).read()

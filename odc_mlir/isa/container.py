@@ -1,7 +1,7 @@
-"""The ``.npu`` file: a program with its constants, tables and checksums. Layout in ``docs/npu.md``.
+"""``.npu`` files: a program with its constants, tables and checksums. ``docs/npu.md`` describes the layout.
 
-:func:`write` is deterministic. :func:`read` checks every byte of a file: a CRC-32 covers it, or it must be zero. Sizes
-are checked against the file's size or address widths before memory is allocated.
+:func:`write` is deterministic. :func:`read` checks every byte of a file: either a CRC-32 covers the byte, or it must be
+zero. Sizes are checked against the file's size or address widths before memory is allocated.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from odc_mlir.isa.fields import REGION_ALIGNMENT_BYTES as ALIGNMENT
 MAGIC = b"ONPU"
 MAJOR, MINOR = 1, 0
 ISA_VERSION = 1
-OPTIONAL = 1  # section flag: a reader that does not know the kind skips it
+OPTIONAL = 1  # section flag: readers that do not know the section kind skip the section
 CONSTANTS_IN_SRAM = 1  # header flag: memory mode "sram"
-SEGMENT = "segment"  # key of the metadata: the name of the segment that the program computes
-# Metadata key: the map's names for the results of each operator of the segment, in order. Present only if the names of
-# tensors do not distinguish operators.
+SEGMENT = "segment"  # metadata key: name of the segment that the program computes
+# Metadata key: names in the map for the results of each operator of the segment, in order. Present only if tensor names
+# do not distinguish operators.
 RESULTS = "results"
-# Metadata key: positions of an input and an output for each state. Both are the same bytes of the arena. A device that
-# keeps the state there neither binds these bytes before a run nor reads them after it.
+# Metadata key: indices of an input and an output for each state. Both share bytes of the arena. A device that keeps the
+# state there neither writes these bytes before a run nor reads them after it.
 STATES = "states"
 
 _HEADER = struct.Struct("<4sBBHIIHHIIHBB16sIQI")
@@ -42,12 +42,12 @@ _COUNTS = struct.Struct("<HH")
 _MAX_SECTIONS = 64
 _MAX_RANK = 8
 _MAX_TENSORS = 256
-_MAX_NESTING = 32  # limit on nesting in JSON: readers without recursion keep one bit per level
+_MAX_NESTING = 32  # limit on nesting in JSON: non-recursive readers keep one bit per level
 _NO_REGION = 0xFF
 
 
 class SectionKind(IntEnum):
-    """Kinds of sections. ``RELOCATION`` is reserved for constant pools shared by programs."""
+    """Kinds of sections. ``RELOCATION`` is reserved for constant pools that several programs share."""
 
     CODE = 1
     CONSTANTS = 2
@@ -60,14 +60,14 @@ class SectionKind(IntEnum):
 _KNOWN = frozenset(SectionKind) - {SectionKind.RELOCATION}
 _REQUIRED = (SectionKind.CODE, SectionKind.TENSORS, SectionKind.METADATA)
 
-# Bytes of the element types of inputs and outputs; the types of instructions come first, in the order of their codes.
+# Sizes of the element types of inputs and outputs. Types of instructions come first, in the order of their codes.
 ELEMENT_BYTES = {"uint8": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8}
 _TYPE_NAMES = tuple(ELEMENT_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
 class TensorRecord:
-    """An input or output: dense, row-major, at byte ``offset`` of ``region``. ``scale`` None: not quantised."""
+    """An input or output, dense and row-major, at byte ``offset`` of ``region``. ``scale`` is None if not quantised."""
 
     name: str
     dtype: str
@@ -84,9 +84,10 @@ class TensorRecord:
 
 @dataclass(frozen=True, slots=True)
 class MapEntry:
-    """A model operator and the ``ranges`` (first instruction, count) that compute it.
+    """An operator of the model, and the ``ranges`` (first instruction, count) that compute it.
 
-    ``macs``: the operator's multiply-accumulates in the graph; ``recomputed_macs``: those that the program repeats.
+    ``macs``: multiply-accumulates of the operator in the graph.
+    ``recomputed_macs``: multiply-accumulates that the program computes again.
     """
 
     name: str
@@ -98,7 +99,7 @@ class MapEntry:
 
 @dataclass(frozen=True)
 class Container:
-    """Contents of a file. ``metadata`` must have ``target``, ``target_version`` and ``memory``; other keys are free."""
+    """Contents of a file. Required keys of ``metadata`` are ``target``, ``target_version`` and ``memory``."""
 
     code: bytes | memoryview
     constants: bytes | memoryview
@@ -113,7 +114,7 @@ class Container:
 
     @cached_property
     def region_bytes(self) -> Mapping[int, int]:
-        """Return the required size of each region, by number."""
+        """Required size of each region by number."""
         sizes = dict.fromkeys(map(int, Region), 0)
         sizes[Region.CONSTANTS] = len(self.constants)
         sizes[Region.ARENA] = self.arena_bytes
@@ -124,11 +125,11 @@ class Container:
 
     @property
     def states(self) -> tuple[tuple[int, int], ...]:
-        """Positions of the input and the output of each state, which share their memory."""
+        """Indices of the input and the output of each state, which share their memory."""
         return tuple((source, result) for source, result in self.metadata.get(STATES, ()))
 
     def result_names(self, own: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
-        """Return for each operator the names of its results in the map; ``own``: the names of results in the model."""
+        """Return the names in the map for the results of each operator. ``own`` are the names in the model."""
         named = self.metadata.get(RESULTS)
         return named if named is not None and len(named) == len(own) else own
 
@@ -142,12 +143,12 @@ class Container:
 
 
 def hardware_id(target_digest: bytes) -> int:
-    """Return the short form of a target digest that the header holds."""
+    """Return the short form of a target digest, which the header holds."""
     return binascii.crc32(target_digest)
 
 
 def write(container: Container) -> bytes:
-    """Return the file's bytes, which are equal for equal containers; raise PackageError for invalid values."""
+    """Return the file's bytes, equal for equal containers. Raises PackageError for invalid values."""
     _check_metadata(container.metadata)
     _check_tensors(container)
     _check_fields(container)
@@ -180,12 +181,12 @@ def write(container: Container) -> bytes:
 
 
 def header_checksum(header: bytes, table: bytes) -> int:
-    """Return the CRC-32 of the 64-byte ``header`` without its last four bytes, then of the section ``table``."""
+    """Return the CRC-32 of the 64-byte ``header``, except its last four bytes, and the section ``table``."""
     return binascii.crc32(table, binascii.crc32(header[: _HEADER.size - 4]))
 
 
 def read(data: bytes | memoryview, location: str | None = None) -> Container:
-    """Parse a file into a container that shares the memory of ``data``; raise PackageError for malformed data."""
+    """Parse a file into a container that shares the memory of ``data``. Raises PackageError for malformed data."""
     try:
         return _read(memoryview(data).cast("B"))
     except PackageError as error:
@@ -202,7 +203,7 @@ class Stamps:
 
 
 def read_stamps(data: bytes | memoryview) -> Stamps:
-    """Read only the stamps of a file of any version; raise PackageError."""
+    """Return the stamps of a file of any version. Raises PackageError."""
     view = memoryview(data).cast("B")
     if len(view) < _HEADER.size or bytes(view[: len(MAGIC)]) != MAGIC:
         raise PackageError(f"not an NPU program: the file starts with {bytes(view[:4])!r}, expected {MAGIC!r}")
@@ -211,7 +212,7 @@ def read_stamps(data: bytes | memoryview) -> Stamps:
 
 
 def check_whole(data: bytes | memoryview) -> None:
-    """Check size and checksums of a file without reading its contents; raise PackageError."""
+    """Check size and checksums of a file without parsing its contents. Raises PackageError."""
     _read_header(memoryview(data).cast("B"))
 
 
@@ -219,7 +220,6 @@ _Header = tuple[int, int, int, bytes, int]
 
 
 def _read_header(view: memoryview) -> tuple[_Header, dict[int, memoryview]]:
-    """Return hardware id, flags, arena bytes, source hash and compiler of a file, and its complete sections."""
     if len(view) < _HEADER.size:
         raise PackageError(f"an NPU program has a header of {_HEADER.size} bytes, the file has {len(view)}")
     (
@@ -293,7 +293,6 @@ def _read_sections(view: memoryview, count: int, table_end: int) -> dict[int, me
 
 
 def _read_section_row(view: memoryview, index: int) -> tuple[int, int, int, int, int]:
-    """Return file offset, size, kind, flags and checksum in entry ``index`` of the section table."""
     row = _SECTION.unpack_from(view, _HEADER.size + index * _SECTION.size)
     kind, region, log2, flags, offset, size, checksum, reserved = row
     if reserved or flags > OPTIONAL or log2 > ALIGNMENT.bit_length() - 1 or offset % (1 << log2):
@@ -343,7 +342,6 @@ def _read_tensors(data: bytes) -> tuple[tuple[TensorRecord, ...], tuple[TensorRe
 
 
 def _check_tensors(container: Container) -> None:
-    """Raise PackageError unless every tensor is well formed and lies in a region that it may use."""
     roles = ((container.inputs, Region.INPUTS, "input"), (container.outputs, Region.OUTPUTS, "output"))
     for tensors, own, what in roles:
         if len(tensors) > _MAX_TENSORS:
@@ -377,7 +375,7 @@ def _check_tensors(container: Container) -> None:
 
 
 def _check_states(container: Container) -> None:
-    """Raise PackageError unless the input and output of each state share their type and their place in the arena."""
+    """Raise PackageError unless input and output of each state have the same type and arena address."""
     pairs = container.metadata.get(STATES, [])
     whole = type(pairs) is list and all(type(pair) is list and len(pair) == 2 and _naturals(pair) for pair in pairs)
     for source, result in pairs if whole else ():
@@ -387,13 +385,14 @@ def _check_states(container: Container) -> None:
         kept, new = container.inputs[source], container.outputs[result]
         same = (kept.region, kept.offset, kept.shape, kept.dtype) == (new.region, new.offset, new.shape, new.dtype)
         if not same or kept.region != Region.ARENA:
-            raise PackageError("the input and the output of a state must be one place in the arena", tensor=kept.name)
+            raise PackageError(
+                "the input and the output of a state must have the same address in the arena", tensor=kept.name
+            )
     if not whole:
-        raise PackageError(f"metadata key {STATES!r} must be pairs of an input's and an output's position")
+        raise PackageError(f"metadata key {STATES!r} must be pairs of an input's and an output's index")
 
 
 def _check_fields(container: Container) -> None:
-    """Raise PackageError for a value that does not fit the file's fields, or that ``read`` refuses."""
     if not 0 <= container.arena_bytes <= 1 << OFFSET_BITS:
         raise PackageError(f"arena of {container.arena_bytes} bytes cannot be addressed")
     for what, digest, size in (
@@ -458,7 +457,6 @@ def _naturals(values: Sequence[object]) -> bool:
 
 
 def _take_digest(metadata: dict[str, Any]) -> bytes:
-    """Check ``metadata`` and remove the target digest from it."""
     digest = metadata.pop("target_digest", None)
     _check_metadata(metadata)
     if not isinstance(digest, str) or not re.fullmatch("[0-9a-fA-F]{64}", digest):

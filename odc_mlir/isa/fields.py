@@ -299,7 +299,7 @@ class Instruction:
         return {f.name: f.values[code] if f.values else code for f, code in codes}
 
     def __getitem__(self, name: str) -> Field:
-        """Return the field called ``name``; raise KeyError for an unknown one."""
+        """Return the field called ``name``. Raises KeyError for an unknown one."""
         return self._by_name[name]
 
     @cached_property

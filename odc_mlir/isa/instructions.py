@@ -27,7 +27,7 @@ def _rows() -> tuple[Instruction, ...]:
 
 
 def in_order(rows: Iterable[Instruction]) -> tuple[Instruction, ...]:
-    """Return ``rows`` sorted by opcode; raise ValueError if two have the same opcode or mnemonic."""
+    """Return ``rows`` sorted by opcode. Raises ValueError if two have the same opcode or mnemonic."""
     found = tuple(sorted(rows, key=lambda row: row.opcode))
     for one, other in combinations(found, 2):
         if one.opcode == other.opcode:

@@ -314,7 +314,7 @@ def _pack(code: _Code, symbols: NDArray[np.int64]) -> bytes:
 
 
 def decode(coding: str, data: bytes, count: int) -> Bytes:
-    """Decode ``count`` weights from ``data``; raise SimulationError for a malformed stream.
+    """Decode ``count`` weights from ``data``. Raises SimulationError for a malformed stream.
 
     Bits after the last codeword must be zero.
     """
