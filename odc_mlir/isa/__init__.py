@@ -1,6 +1,6 @@
-"""The NPU's instruction set as data: table, binary codec, assembly text and the ``.npu`` container.
+"""Instruction set of the NPU as data: table, binary codec, assembly text and the ``.npu`` container.
 
-``fields`` is the vocabulary of the rows in ``table``, and ``instructions`` collects all rows. ``codec`` packs and
-unpacks instructions, ``assembly`` is their text form, and ``container`` is the file that holds a program with its
-constants and tables. These modules do not depend on IR.
+``fields`` defines the vocabulary of the rows in ``table``, and ``instructions`` collects all rows. ``codec`` packs and
+unpacks instructions, ``assembly`` converts them to text, and ``container`` reads and writes files with a program, its
+constants and its tables. These modules do not depend on IR.
 """

@@ -1,13 +1,13 @@
 """Assembly text of programs, and the text form of a ``.npu`` file.
 
-Each line holds one instruction with fields ``field=value``; fields that are zero are omitted::
+Each line holds one instruction with fields ``field=value``. Zero fields are omitted::
 
     load  source=arena:0x40 size0=24 size1=1 size2=1 wait=3 post=4,5   ; a comment
     sync@mac  wait=4
     copy  source=constants:0x0 target=arena:0x0 bytes=64 step.source=64 step.target=0
 
-``field`` takes a number (any Python base prefix), an enum name, or ``region:offset`` for memory addresses. ``wait`` and
-``post`` list semaphores, ``step.field`` gives an address step; an instruction with any step has a step block.
+A value is a number (with any Python base prefix), an enum name, or ``region:offset`` for memory addresses. ``wait`` and
+``post`` list semaphores. ``step.field`` is an address step, for which the instruction gets a step block.
 
 The text form of a file begins with directives of one line each (``.metadata {…}``, ``.input {…}``, ``.bytes 0102…``)
 and assembles to the same bytes. A listing without the ``.bytes`` lines cannot be assembled.
@@ -37,7 +37,7 @@ def disassemble(instructions: Iterable[Instr]) -> str:
 
 
 def format_instruction(instr: Instr) -> str:
-    """Return one instruction as text, without a newline."""
+    """Return the text of one instruction, without a newline."""
     spec = instr.spec
     words = [spec.mnemonic if spec.queue is not None else f"{spec.mnemonic}@{instr.queue.name.lower()}"]
     for field in spec.fields:
@@ -60,7 +60,7 @@ def format_instruction(instr: Instr) -> str:
 
 
 def assemble(text: str) -> list[Instr]:
-    """Parse a program from ``text``. Raises CompileError with the line number."""
+    """Parse a program. Raises CompileError with the line number."""
     instructions = []
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition(";")[0].split()
@@ -129,9 +129,9 @@ _OPTIONAL = "history_bytes"
 
 
 def write_listing(container: Container, *, data: bool = True) -> str:
-    """Return the text of a program; ``data`` False omits the bytes of its constants."""
+    """Return the text of a program. Without ``data``, it omits the bytes of constants."""
     lines = [
-        f".metadata {_json(dict(container.metadata), in_order=True)}",  # same order of keys as in a file
+        f".metadata {_json(dict(container.metadata), in_order=True)}",  # keys in the order of the file
         f".target_digest {container.target_digest.hex()}",
         f".source_hash {container.source_hash.hex()}",
         f".compiler_version {'.'.join(map(str, container.compiler_version))}",
@@ -159,7 +159,7 @@ def read_listing(text: str) -> Container:
     directives: dict[str, list[tuple[int, str]]] = {name: [] for name in (*_SINGLE, _OPTIONAL, *_REPEATED)}
     code: list[str] = []
     for number, line in enumerate(text.split("\n"), 1):
-        code.append("" if line.startswith(".") else line)  # keeps line numbers in errors right
+        code.append("" if line.startswith(".") else line)  # keeps line numbers in errors
         if line.startswith("."):
             name, _, value = line[1:].partition(" ")
             if name not in directives:
@@ -224,7 +224,6 @@ def _version(text: str) -> tuple[int, int, int]:
 
 
 def _fields(text: str, record: type[Any], kinds: Mapping[str, type | tuple[type, ...]]) -> dict[str, Any]:
-    """Parse the fields of ``record`` from JSON; ``kinds``: the allowed types of each field."""
     value = _object(text)
     if value.keys() != {field.name for field in fields(record)}:
         raise ValueError(f"expected the fields {', '.join(field.name for field in fields(record))}")

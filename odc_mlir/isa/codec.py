@@ -1,8 +1,8 @@
 """Conversion between instructions and bytes, driven by the instruction table.
 
 An instruction is a little-endian integer of 16-byte granules: the prefix, then its fields, least significant bit first
-without gaps, zero bits up to the end of the last granule, and an optional step block. The encoding is canonical: every
-accepted byte string equals :func:`encode` of the decoded instruction, so unused bits are zero.
+without gaps, zero bits up to the end of the last granule, and an optional step block. The encoding is canonical:
+:func:`encode` of a decoded instruction returns the same bytes. Unused bits must be zero.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _TOKEN_VALID = SEMAPHORES  # a wait or post field is 0 for none, or this plus th
 
 @dataclass(slots=True)
 class Instr:
-    """One instruction: field values as integers (enum codes, not names), semaphores, queue and address steps.
+    """One instruction. ``values`` are integers (enum codes, not names) and may omit zero fields.
 
-    ``values`` may omit fields that are zero. ``steps`` holds one signed step per address field, or is None.
+    ``steps`` has one signed step per address field, or is None.
     """
 
     spec: Instruction
@@ -52,19 +52,19 @@ class Instr:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the instruction in a program, with its step block."""
+        """Size of the instruction in a program, including its step block."""
         return self.spec.size_bytes + (STEP_BLOCK_BYTES if self.steps is not None else 0)
 
     def __getitem__(self, field: str) -> int:
         return self.values.get(field, 0)
 
     def name(self, field: str) -> str:
-        """Return the name of the value of an enum field."""
+        """Return the word of an enum field."""
         return next(f for f in self.spec.fields if f.name == field).values[self[field]]
 
 
 class _BitField(NamedTuple):
-    """Position of a field in the instruction's integer, and the field's range of values."""
+    """Position of a field in the instruction's integer, and its range of values."""
 
     name: str
     shift: int
@@ -82,7 +82,6 @@ def _slots(fields: Sequence[Field], shift: int) -> tuple[_BitField, ...]:
 
 
 def _end(slots: tuple[_BitField, ...], start: int) -> int:
-    """Return the first bit after ``slots``, which begin at bit ``start``."""
     return slots[-1].shift + slots[-1].mask.bit_length() if slots else start
 
 
@@ -104,14 +103,14 @@ _STEP_SLOTS = {spec.opcode: _step_slots(spec) for spec in INSTRUCTIONS}
 
 
 def address(region: Region | int, offset: int) -> int:
-    """Return the value of a memory field: ``region`` in the top bits, byte ``offset`` below. Raises CompileError."""
+    """Return a memory field with ``region`` in the top bits and byte ``offset`` below. Raises CompileError."""
     if not 0 <= offset < 1 << OFFSET_BITS:
         raise CompileError(f"memory offset {offset} is outside 0..{(1 << OFFSET_BITS) - 1}")
     return int(region) << OFFSET_BITS | offset
 
 
 def split_address(value: int) -> tuple[int, int]:
-    """Return region number and byte offset of a memory field's ``value``."""
+    """Return region and byte offset of a memory field."""
     return value >> OFFSET_BITS, value & ((1 << OFFSET_BITS) - 1)
 
 
@@ -132,8 +131,10 @@ def make(
     steps: Mapping[str, int] | Sequence[int] | None = None,
     **fields: Any,
 ) -> Instr:
-    """Return a checked instruction. Enum fields take a name or a code, omitted fields are zero, ``steps`` maps address
-    fields to signed steps (or lists all steps). Raises CompileError that names the instruction and the field.
+    """Return a checked instruction.
+
+    Enum fields accept a name or a code, and omitted fields are zero. ``steps`` maps address fields to signed steps, or
+    lists all steps. Raises CompileError with the names of instruction and field.
     """
     spec = spec_of(mnemonic)
     declared = {field.name: field for field in spec.fields}
@@ -170,13 +171,12 @@ def _code(spec: Instruction, field: Field, value: object) -> int:
 
 
 def check(instr: Instr) -> None:
-    """Raise CompileError, naming instruction and field, unless ``instr`` can be encoded."""
+    """Raise CompileError, with instruction and field, if ``instr`` cannot be encoded."""
     _word(instr)
     _check_frame(instr)
 
 
 def _word(instr: Instr) -> int:
-    """Return the fields of ``instr``, shifted to their positions. Raises CompileError for a value that does not fit."""
     word, values, spec = 0, instr.values, instr.spec
     for slot in _FIELD_SLOTS[spec.opcode]:
         name, shift, mask, low, high = slot
@@ -189,7 +189,6 @@ def _word(instr: Instr) -> int:
 
 
 def _check_frame(instr: Instr) -> None:
-    """Raise CompileError unless queue, semaphores and steps can be encoded; field values are not checked."""
     spec, values = instr.spec, instr.values
     if not values.keys() <= _FIELD_NAMES[spec.opcode]:
         unknown = sorted(values.keys() - _FIELD_NAMES[spec.opcode])
@@ -221,12 +220,12 @@ def _check_range(spec: Instruction, slot: _BitField, value: int, what: str) -> N
 
 
 def encode(instructions: Iterable[Instr]) -> bytes:
-    """Encode a program. Raises CompileError with instruction and field for a value that does not fit."""
+    """Encode a program. Raises CompileError, with instruction and field, for a value that does not fit."""
     return b"".join(map(encode_one, instructions))
 
 
 def encode_one(instr: Instr) -> bytes:
-    """Encode one instruction. Raises the errors of :func:`encode`."""
+    """Encode one instruction. Raises CompileError like :func:`encode`."""
     spec, steps = instr.spec, instr.steps
     word = _word(instr)
     _check_frame(instr)
@@ -244,7 +243,7 @@ def encode_one(instr: Instr) -> bytes:
 
 
 def decode(data: bytes | memoryview) -> list[Instr]:
-    """Return the instructions in ``data``. Raises SimulationError with the byte offset of a malformed instruction."""
+    """Decode instructions. Raises SimulationError with the byte offset of a malformed instruction."""
     view = memoryview(data)
     instructions = []
     offset = 0
@@ -256,7 +255,7 @@ def decode(data: bytes | memoryview) -> list[Instr]:
 
 
 def decode_one(view: memoryview, offset: int, place: int) -> Instr:
-    """Decode the instruction at byte ``offset`` of ``view``; errors name ``place``, its byte in the program."""
+    """Decode the instruction at byte ``offset`` of ``view``. Errors state ``place``, its byte offset in the program."""
     prefix = int.from_bytes(view[offset : offset + _PREFIX_BYTES], "little")
     head = {slot.name: prefix >> slot.shift & slot.mask for slot in _PREFIX_SLOTS.values()}
     spec = BY_OPCODE.get(head["opcode"])
@@ -308,5 +307,5 @@ def _tokens(spec: Instruction, first: int, second: int, offset: int) -> tuple[in
 
 
 def malformed(offset: int, what: str) -> SimulationError:
-    """Make the error for a malformed instruction at byte ``offset`` of a program."""
+    """Return the error for a malformed instruction at byte ``offset`` of a program."""
     return SimulationError(f"malformed instruction at byte {offset:#x} of the program: {what}")

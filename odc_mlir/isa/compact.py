@@ -1,4 +1,4 @@
-"""Programs in compact form, and a reader for both forms. ``docs/npu.md``, "Compact form", describes the format.
+"""Compact form of programs, described in ``docs/npu.md``, "Compact form", and a reader for both forms.
 
 Most instructions differ from a recent instruction in a few bytes of addresses and semaphores. The compact form stores
 only these bytes. It expands to the bytes of :mod:`odc_mlir.isa.codec`.
@@ -25,12 +25,15 @@ _HEADER = struct.Struct("<BBH")
 _VERSION = 1
 _WORDS = LONGEST_BYTES // WORD_BYTES
 _LOW_BITS = np.uint64(0x0101010101010101)
-_BITS = [[bit for bit in range(8) if mask >> bit & 1] for mask in range(256)]  # the bits that are set in each mask
+_BITS = [[bit for bit in range(8) if mask >> bit & 1] for mask in range(256)]  # set bits of each mask
 
 
 class Code(NamedTuple):
-    """A decoded program. ``sizes``: bytes of each instruction in the file; ``history_bytes``: size of the expanded
-    instructions that the fetch engine keeps for references, None for plain programs.
+    """A decoded program.
+
+    ``sizes``: size of each instruction in the file, in bytes.
+    ``history_bytes``: size of the expanded instructions that the fetch engine keeps for references, or None for plain
+        programs.
     """
 
     instructions: tuple[Instr, ...]
@@ -44,7 +47,7 @@ def is_compact(code: bytes | memoryview) -> bool:
 
 
 def write_code(instructions: Iterable[Instr], history_bytes: int) -> bytes:
-    """Encode a compact program whose references reach back at most ``history_bytes`` of expanded instructions.
+    """Encode a compact program. References reach back at most ``history_bytes`` of expanded instructions.
 
     Raises CompileError for instructions that cannot be encoded.
     """
@@ -70,7 +73,7 @@ def write_code(instructions: Iterable[Instr], history_bytes: int) -> bytes:
 
 
 def _references(plain: Sequence[bytes], table: NDArray[np.uint8], history_bytes: int) -> list[int]:
-    """Return the distance of the reference that codes each instruction shortest, or 0 if no reference saves bytes."""
+    """Return the reference distance with the shortest code for each instruction, or 0 if none saves bytes."""
     count = len(plain)
     sizes = np.array([len(data) for data in plain], np.int64)
     ends = np.cumsum(sizes)
@@ -102,7 +105,6 @@ def _references(plain: Sequence[bytes], table: NDArray[np.uint8], history_bytes:
 
 
 def _change_bytes(differences: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Return the bytes of masks and changes for each row of words."""
     bits = differences | differences >> 4
     bits |= bits >> 2
     bits |= bits >> 1
@@ -172,7 +174,6 @@ class _ProgramExpander:
         return bytes(base)
 
     def _change(self, base: bytearray, first: int, start: int) -> None:
-        """Apply the changed bytes to the word at ``first``."""
         mask = self._take(start)
         if not mask:
             raise malformed(start, "a word that changes has no byte that does")

@@ -1,11 +1,12 @@
 """Vocabulary of the instruction table: fields, instructions, effects and costs.
 
 Effects are the memory areas that an instruction reads and writes. An area begins at an address field and is measured in
-units of its memory. Two instructions that touch disjoint columns of the same rows count as conflicting.
+units of its memory. Two instructions that access disjoint columns of the same rows count as conflicting.
 
 A cost consists of lines ``name = expression`` in Python's syntax. docs/npu.md prints them; the stepped simulation and
 the cost model evaluate them. Expressions use fields of the instruction (words for enum fields), previous lines,
-:data:`FUNCTIONS` and keys of the target (``vector.start_cycles``). :data:`DELAYS` and :data:`WIDTHS` are charged.
+:data:`FUNCTIONS` and keys of the target (``vector.start_cycles``). Lines in :data:`DELAYS` and :data:`WIDTHS` cost
+time.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Values = Mapping[str, int]
 
 
 class Runs(NamedTuple):
-    """``count2`` groups at distances ``stride2`` of ``count1`` runs of ``size`` units at distances ``stride1``."""
+    """``count2`` groups of ``count1`` runs of ``size`` units. Groups begin ``stride2`` apart, runs ``stride1``."""
 
     size: int
     count1: int = 1
@@ -37,15 +38,15 @@ class Runs(NamedTuple):
 
     @property
     def extent(self) -> int:
-        """Number of units from the first to the last, both included."""
+        """Number of units from the first to the last unit."""
         return (self.count2 - 1) * self.stride2 + (self.count1 - 1) * self.stride1 + self.size
 
 
 class Area(NamedTuple):
-    """Area of ``size`` units that begins at the address in ``field``, or only the ``runs`` of this area.
+    """Area of ``size`` units from the address in ``field`` on, or only ``runs`` of this area.
 
-    ``ring``: the address field and the size of a ring in which the area wraps, if any. ``picked``: (count, units of
-    each piece) if only ``count`` pieces of the area are accessed, which data select at run time.
+    ``ring``: address field and size of a ring in which the area wraps.
+    ``picked``: (count, units of each piece) if only ``count`` pieces are accessed, selected at run time.
     """
 
     field: str
@@ -56,14 +57,14 @@ class Area(NamedTuple):
 
 
 class Effects(NamedTuple):
-    """All areas that an instruction may touch."""
+    """All areas that an instruction may access."""
 
     reads: tuple[Area, ...] = ()
     writes: tuple[Area, ...] = ()
 
 
 def nothing(_: Values) -> Effects:
-    """Return no effects, for an instruction that accesses no memory."""
+    """Return the effects of an instruction that accesses no memory."""
     return Effects()
 
 
@@ -74,18 +75,18 @@ def strided(field: str, *runs: int) -> Area:
 
 
 def pixels(field: str, v: Values, item: int, rows: int, columns: int, prefix: str, channels: int) -> Area:
-    """Return ``rows`` x ``columns`` pixels of ``channels`` elements of ``item`` bytes, by the strides of ``prefix``."""
+    """Return the area of ``rows`` x ``columns`` pixels of ``channels`` elements, with the strides of ``prefix``."""
     return strided(field, channels * item, columns, v[f"{prefix}_stride_x"], rows, v[f"{prefix}_stride_y"])
 
 
 def item_bytes(v: Values, field: str) -> int:
-    """Return the bytes of an element of the type in ``field``."""
+    """Return the size of an element of the type in ``field``, in bytes."""
     return TYPE_BYTES[v.get(field, 0)]
 
 
 # Cycles before the phase, minimum cycles of the phase, cycles after it.
 DELAYS = ("start", "shortest", "drain")
-# Units of shared resources that the phase needs, with the formula of the units per cycle.
+# Units of shared resources that the phase needs, with the formula for units per cycle.
 WIDTHS = {
     "lanes": "vector.requant_lanes",
     "symbols": "decoder.symbols_per_cycle",
@@ -97,13 +98,12 @@ WIDTHS = {
 
 
 def _item(kind: str) -> int:
-    """Return the bytes of an element of type ``kind``."""
     return TYPE_BYTES[TYPES.index(kind)]
 
 
 @cache
 def _rows(results: int, kernel: int, stride: int, dilation: int, held: int) -> int:
-    """Return the number of input rows read for ``results`` result rows if the array holds ``held`` rows of sums."""
+    """Return the number of input rows read for ``results`` result rows if the array holds sums of ``held`` rows."""
 
     def different(first: int, last: int) -> int:
         return len({y * stride + tap * dilation for y in range(first, last) for tap in range(kernel)})
@@ -121,7 +121,7 @@ _WIDTHS = {name: operator.attrgetter(width) for name, width in WIDTHS.items()}
 
 @dataclass(frozen=True)
 class Cost:
-    """Cost formulas of one instruction, one per line; without lines, only traffic on memory ports costs time."""
+    """Cost formulas of one instruction, one per line. Without lines, only traffic on memory ports costs time."""
 
     text: str = ""
 
@@ -137,7 +137,10 @@ class Cost:
         return float(start + max([shortest, *busy]) + drain)
 
     def evaluate(self, values: Mapping[str, int | str], target: object) -> dict[str, Any]:
-        """Return the value of each line by name; ``values``: every field of the instruction, enum fields as words."""
+        """Return the value of each line by name.
+
+        ``values`` has every field of the instruction, enum fields as words.
+        """
         return {name: value for name, value in self._names(values, target).items() if name not in values}
 
     def _names(self, values: Mapping[str, int | str], target: object) -> dict[str, Any]:
@@ -202,7 +205,7 @@ class Space(StrEnum):
 
     @property
     def region(self) -> Region:
-        """The region of a space bound at run time; raises KeyError for a local memory."""
+        """Region of a space bound at run time. Raises KeyError for a local memory."""
         return Region[self.name]
 
     @property
@@ -222,7 +225,7 @@ LARGEST_WIDE_FACTOR = (1 << LARGEST_WIDE_EXPONENT) - 1  # every scale below this
 LUT_ENTRIES = 256  # entries of a look-up table for 8-bit codes, one byte each
 WIDE_LUT_BYTES = 2 * 513  # size of a table for 16-bit codes, which is interpolated
 SIGMOID_TABLE_BYTES = 2 * 256  # size of the table that logistic and tanh share
-# Parameters of a channel: name, numpy's name of the type, bytes. All channels may share one scale.
+# Parameters of a channel: name, numpy type, bytes. All channels may share one scale.
 BIAS = (("bias", "<i4", 4),)
 SCALE = (("multiplier", "<i4", 4), ("exponent", "i1", 1))
 BIAS_BYTES = sum(size for _, _, size in BIAS)
@@ -232,8 +235,9 @@ FULL_RECORD_BYTES = BIAS_BYTES + COMMON_RECORD_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Field of an instruction: ``bits`` wide, ``signed`` in two's complement; ``values`` names the codes of an enum.
+    """Field of an instruction, ``bits`` wide. ``signed`` fields are in two's complement.
 
+    ``values``: words of an enum, by code.
     ``default``: most frequent value, which the text form omits.
     """
 
@@ -258,7 +262,7 @@ class Field:
 
     @property
     def step_bits(self) -> int:
-        """Width of this address's entry in a step block: signed, and wide enough for every distance in its memory."""
+        """Width of this address's entry in a step block. It is signed and covers every distance in the memory."""
         return REGION_BITS + OFFSET_BITS if self.kind is Kind.MEMORY else 16
 
 
@@ -279,10 +283,10 @@ STEP_BLOCK_BYTES = GRANULE_BYTES
 
 @dataclass(frozen=True)
 class Instruction:
-    """One row of the table: ``fields`` are packed after the prefix, least significant bit first, without gaps.
+    """One row of the table. ``fields`` follow the prefix, least significant bit first, without gaps.
 
-    ``effects``: function from the fields except addresses (fields that are 0 may be missing) to the areas that the
-    instruction reads and writes. ``cost``: cost without traffic on the ports of SRAM and off-chip memory.
+    ``effects``: function from all fields except addresses (zero fields may be missing) to the accessed areas.
+    ``cost``: cost without traffic on the ports of SRAM and off-chip memory.
     """
 
     mnemonic: str
@@ -294,12 +298,12 @@ class Instruction:
     cost: Cost = field(default_factory=Cost)
 
     def words(self, values: Values) -> dict[str, int | str]:
-        """Return all fields by name, enum fields as words; ``values``: codes, from which zeros may be missing."""
+        """Return all fields by name, enum fields as words. ``values`` has codes and may omit zeros."""
         codes = ((f, values.get(f.name, 0)) for f in self.fields)
         return {f.name: f.values[code] if f.values else code for f, code in codes}
 
     def __getitem__(self, name: str) -> Field:
-        """Return the field called ``name``. Raises KeyError for an unknown one."""
+        """Return the field called ``name``. Raises KeyError."""
         return self._by_name[name]
 
     @cached_property
@@ -314,30 +318,29 @@ class Instruction:
 
     @cached_property
     def places(self) -> tuple[Field, ...]:
-        """The address fields, in order."""
+        """Address fields in order."""
         return tuple(f for f in self.fields if f.kind.is_address)
 
     @cached_property
     def immediates(self) -> tuple[Field, ...]:
-        """The fields that are not addresses, in order."""
+        """Other fields in order."""
         return tuple(f for f in self.fields if not f.kind.is_address)
 
     @cached_property
     def place_names(self) -> tuple[str, ...]:
-        """The names of :attr:`places`."""
         return tuple(f.name for f in self.places)
 
     @cached_property
     def memory_names(self) -> tuple[str, ...]:
-        """Names of the address fields for memory regions, without local memories."""
+        """Names of address fields for memory regions. Local memories are excluded."""
         return tuple(f.name for f in self.places if f.kind is Kind.MEMORY)
 
     @cached_property
     def place_steps(self) -> tuple[tuple[int, bool, int], ...]:
-        """Return, for each of :attr:`places`, its number, whether it is fixed in loops, and the width of its step."""
+        """Index of each of :attr:`places`, whether it is fixed in loops, and the width of its step."""
         return tuple((number, field.fixed, field.step_bits) for number, field in enumerate(self.places))
 
     @cached_property
     def addresses(self) -> tuple[Field, ...]:
-        """The fields that a step block advances, in order; their ``step_bits`` fit in one block."""
+        """Fields that a step block advances, in order. Their ``step_bits`` fit in one block."""
         return tuple(f for f in self.places if not f.fixed)

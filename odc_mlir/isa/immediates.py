@@ -1,7 +1,7 @@
-"""The fields of an instruction that are not addresses, as one shared record.
+"""Records of the fields of an instruction that are not addresses.
 
-Programs have tens of thousands of instructions that differ mostly in addresses. Instructions with the same immediates
-share one object, so data derived from it are computed once: checks, areas read and written, text, cost.
+Programs have tens of thousands of instructions that differ mostly in addresses. Instructions with equal immediates
+share one object, so derived data are computed once: checks, accessed areas, text, cost.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from types import MappingProxyType
 from odc_mlir.isa.fields import Effects, Field, Instruction
 from odc_mlir.isa.instructions import BY_MNEMONIC
 
-_MOST_SHARED = 1 << 16  # limit on cached records: more than the largest networks have
+_MOST_SHARED = 1 << 16  # limit on cached records, larger than the largest networks need
 
 
 class Immediates:
-    """Immediates of an instruction; ``codes``: one for each of :attr:`Instruction.immediates`. Use :func:`shared`."""
+    """Immediates of an instruction, one code per :attr:`Instruction.immediates`. Created by :func:`shared`."""
 
     def __init__(self, spec: Instruction, codes: tuple[int, ...]) -> None:
         self.spec = spec
@@ -37,20 +37,18 @@ class Immediates:
 
     @cached_property
     def values(self) -> Mapping[str, int]:
-        """Codes by name; fields that are 0 may be missing."""
+        """Codes by name. Zero fields may be missing."""
         fields = zip(self.spec.immediates, self.codes, strict=True)
         return MappingProxyType({field.name: code for field, code in fields if code or field.default})
 
     @cached_property
     def effects(self) -> Effects:
-        """Effects of the instruction."""
         return self.spec.effects(self.values)
 
     def __getitem__(self, name: str) -> int:
         return self.values.get(name, 0)
 
     def replace(self, **fields: int | str) -> Immediates:
-        """Return the record with other values of some fields."""
         return shared(self.mnemonic, {**self.values, **fields})
 
     def problem(self) -> str:
@@ -63,7 +61,7 @@ class Immediates:
 
 
 def shared(mnemonic: str, fields: Mapping[str, int | str]) -> Immediates:
-    """Return the shared record of ``fields``: enum values by name or number, missing fields 0."""
+    """Return the common record of all equal ``fields``. Enum values are names or codes; missing fields are 0."""
     return _of_items(mnemonic, tuple(fields.items()))
 
 

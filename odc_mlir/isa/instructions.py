@@ -1,8 +1,8 @@
-"""The instruction table: the only declaration of the NPU's instruction set.
+"""Instruction table: the only declaration of the NPU's instruction set.
 
-A row in :mod:`odc_mlir.isa.table` declares fields, areas read and written, and cost. The table is the source of
-encoder, decoder, assembler, disassembler, IR operations, order and checks of programs, costs of the stepped simulator,
-tables in ``docs/npu.md``, and random programs of tests. ``docs/npu.md`` defines the effect of each instruction.
+A row in :mod:`odc_mlir.isa.table` declares fields, accessed areas and cost. Encoder, decoder, assembler, disassembler,
+IR operations, scheduling order, program checks, costs of the stepped simulator, tables in ``docs/npu.md`` and random
+test programs derive from the rows. ``docs/npu.md`` defines what each instruction computes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from odc_mlir.isa.fields import STEP_BLOCK_BYTES, Instruction
 
 
 def _rows() -> tuple[Instruction, ...]:
-    """Return all rows of the table's files, sorted by opcode."""
     found: dict[int, Instruction] = {}
     for item in pkgutil.iter_modules(table.__path__):
         for row in vars(import_module(f"{table.__name__}.{item.name}")).values():
@@ -39,7 +38,7 @@ def in_order(rows: Iterable[Instruction]) -> tuple[Instruction, ...]:
 
 INSTRUCTIONS = _rows()
 LONGEST_BYTES = max(i.size_bytes for i in INSTRUCTIONS) + STEP_BLOCK_BYTES
-# Largest size in compact form: reference, length, masks of words and bytes, and all bytes changed.
+# Largest size in compact form: reference, length, masks of words and bytes, and all bytes.
 MOST_COMPACT_BYTES = 2 + 2 + LONGEST_BYTES // 8 + LONGEST_BYTES
 
 BY_MNEMONIC = {i.mnemonic: i for i in INSTRUCTIONS}
@@ -47,5 +46,5 @@ BY_OPCODE = {i.opcode: i for i in INSTRUCTIONS}
 
 
 def field_range(mnemonic: str, field: str) -> tuple[int, int]:
-    """Return the smallest and largest value of the field ``field`` of one instruction."""
+    """Return the smallest and largest value of a field."""
     return BY_MNEMONIC[mnemonic][field].range

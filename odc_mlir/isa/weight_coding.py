@@ -1,7 +1,8 @@
-"""Coded weights, which ``wload`` decodes. ``docs/npu.md`` describes the format in section "wload".
+"""Coding of weights, which ``wload`` decodes. ``docs/npu.md`` describes the format in section "wload".
 
-A stream consists of a header and codewords, most significant bit first. A byte is coded by the rank of its distance
-from a centre. The number of codewords of each length defines a code, so neither file nor decoder has a symbol table.
+A stream consists of a header and codewords, most significant bit first. The codeword of a byte depends on the rank of
+its distance from a centre. The number of codewords of each length defines a code, so neither file nor decoder has a
+symbol table.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from odc_mlir.isa.table.transfers import CODINGS
 
 LONGEST_BITS = 12  # longest codeword
 RANKS = 256
-RUNS = tuple(2 << i for i in range(6))  # lengths of runs of the centre that have codewords
-ESCAPE_QUOTIENT = 4  # rice: quotients >= 4 are written as four ones and the whole rank
-WORTH_RUNS = 0.3  # share of the centre from which runs are tried
+RUNS = tuple(2 << i for i in range(6))  # lengths of runs of the centre with codewords
+ESCAPE_QUOTIENT = 4  # rice: quotients >= 4 are coded as four ones and the whole rank
+WORTH_RUNS = 0.3  # least share of the centre for which runs are tried
 _WINDOWS = 1 << LONGEST_BITS
 _RICE_PARAMETERS = 8
 _RICE_HEADER_BITS = 11
@@ -32,14 +33,14 @@ _REPEATS = np.array([1] * RANKS + list(RUNS))  # number of weights of each symbo
 
 
 class Coded(NamedTuple):
-    """Weights as ``data`` in the coding named ``coding``."""
+    """Weights in the coding named ``coding``."""
 
     coding: str
     data: bytes
 
 
 class _Code(NamedTuple):
-    """A code. ``header``: value and number of bits; ``bits``, ``words``: each symbol's codeword (0 bits: none)."""
+    """Header (value, number of bits), and bits and value of each symbol's codeword (0 bits: none)."""
 
     header: tuple[int, int]
     bits: NDArray[np.int64]
@@ -53,13 +54,13 @@ def encode(weights: bytes, codings: Collection[str] = CODINGS) -> Coded:
 
 
 def coded_bytes(weights: bytes, codings: Collection[str] = CODINGS) -> int:
-    """Return the bytes of the data that :func:`encode` returns."""
+    """Return the size of the data that :func:`encode` returns."""
     best = _shortest(weights, codings)
     return len(weights) if best is None else best.size
 
 
 class _Form(NamedTuple):
-    """Weights in a coding: ``symbols`` returns the symbols, ``code`` their codewords; ``size``: total in bytes."""
+    """Weights in a coding. ``size`` is the total in bytes."""
 
     coding: str
     code: Callable[[], _Code]
@@ -68,7 +69,7 @@ class _Form(NamedTuple):
 
 
 def _shortest(weights: bytes, codings: Collection[str]) -> _Form | None:
-    """Return the shortest form, or None if raw bytes are shortest. Only lengths are computed, not codewords."""
+    """Return the shortest form, or None if raw bytes are shortest. Computes lengths only, not codewords."""
     values = np.frombuffer(weights, np.uint8)
     counts = np.bincount(values, minlength=256)
     forms: list[_Form] = []
@@ -99,7 +100,7 @@ def _least_bytes(counts: NDArray[np.int64]) -> int:
 
 
 def _mean(counts: NDArray[np.int64]) -> int:
-    """Return the circular mean of bytes, with 255 and 0 as neighbours: it suits signed and unsigned codes."""
+    """Return the circular mean of bytes, with 255 and 0 as neighbours. It suits signed and unsigned codes."""
     x, y = _CIRCLE @ counts
     return round(math.atan2(int(y), int(x)) * 128 / math.pi) & 0xFF
 
@@ -119,7 +120,6 @@ _CIRCLE = np.rint(np.stack((np.cos(_ANGLES), np.sin(_ANGLES))) * (1 << 20)).asty
 
 @cache
 def _rice_bits() -> NDArray[np.int64]:
-    """Return the lengths of Rice codewords by [parameter, rank]."""
     rank = np.arange(RANKS)
     rows = [(rank >> k) + 1 + k for k in range(_RICE_PARAMETERS)]
     return np.array([np.where(rank >> k < ESCAPE_QUOTIENT, row, LONGEST_BITS) for k, row in enumerate(rows)])
@@ -137,7 +137,6 @@ def _rice(centre: int, k: int) -> _Code:
 
 
 def _huffman(centre: int, counts: NDArray[np.int64], symbols: Callable[[], NDArray[np.int64]]) -> _Form:
-    """Encode with a Huffman code for ``symbols``, which occur ``counts`` times."""
     bits = _lengths(counts)
     header = _huffman_header(centre, bits)
     size = -(-(header[1] + int(bits @ counts)) // 8)
@@ -159,7 +158,7 @@ def _lengths(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _falling(counts: list[int]) -> list[float]:
-    """Return the best non-increasing positive approximation of ``counts``: averages replace increasing counts."""
+    """Return the best non-increasing positive approximation of ``counts``, by averaging increasing counts."""
     totals: list[float] = []
     sizes: list[int] = []
     before, last = math.inf, 1  # a first group that no later group joins
@@ -209,7 +208,7 @@ def _depths(weights: list[float]) -> list[int]:
 
 
 def _limited(found: list[int]) -> list[int]:
-    """Return increasing code lengths, limited to the maximum; ``found``: the number of codes per length."""
+    """Return increasing code lengths within the limit. ``found`` is the number of codes per length."""
     many = (found + [0] * (LONGEST_BITS + 1))[: LONGEST_BITS + 1]
     many[LONGEST_BITS] += sum(found[LONGEST_BITS + 1 :])
     excess = sum(n << (LONGEST_BITS - bits) for bits, n in enumerate(many)) - _WINDOWS
@@ -227,7 +226,6 @@ def _limited(found: list[int]) -> list[int]:
 
 
 def _canonical(bits: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the canonical codewords for these lengths."""
     order = _code_order(bits)
     sizes = bits[order]
     ends = np.cumsum(1 << (LONGEST_BITS - sizes))
@@ -237,7 +235,6 @@ def _canonical(bits: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _huffman_header(centre: int, bits: NDArray[np.int64]) -> tuple[int, int]:
-    """Return value and length in bits of the header of a code with these codeword lengths."""
     of_all, of_runs = np.bincount(bits, minlength=LONGEST_BITS + 1).tolist(), bits[RANKS:].tolist()
     used = [size for size in range(1, LONGEST_BITS + 1) if of_all[size]]
     shortest, longest = used[0], used[-1]
@@ -259,19 +256,18 @@ def _huffman_header(centre: int, bits: NDArray[np.int64]) -> tuple[int, int]:
 
 
 def _code_order(bits: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the symbols that have codewords, ordered by codeword: by length, then runs before ranks."""
+    """Return the symbols with codewords in order of codewords: by length, then runs before ranks."""
     symbols = np.arange(len(bits))
     order = np.lexsort((symbols, symbols < RANKS, bits))
     return order[bits[order] > 0]
 
 
 def _count_bits(size: int) -> int:
-    """Return the width of the header field for the number of ranks with codewords of ``size`` bits."""
     return min(size, 8) + 1
 
 
 def _join_runs(symbols: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Replace repetitions of rank 0 in ``symbols`` by runs: the longest as often as possible, then shorter runs."""
+    """Replace repetitions of rank 0 by runs: the longest run as often as possible, then shorter ones."""
     zero = symbols == 0
     edges = np.flatnonzero(np.diff(np.concatenate(([False], zero, [False])).astype(np.int8)))
     starts, sizes = edges[::2], edges[1::2] - edges[::2]
@@ -295,7 +291,6 @@ def _join_runs(symbols: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _pack(code: _Code, symbols: NDArray[np.int64]) -> bytes:
-    """Return header and codewords as bytes, padded with zero bits."""
     value, length = code.header
     pad = -length % 8
     head = (value << pad).to_bytes((length + pad) // 8, "big")
@@ -314,10 +309,7 @@ def _pack(code: _Code, symbols: NDArray[np.int64]) -> bytes:
 
 
 def decode(coding: str, data: bytes, count: int) -> Bytes:
-    """Decode ``count`` weights from ``data``. Raises SimulationError for a malformed stream.
-
-    Bits after the last codeword must be zero.
-    """
+    """Decode ``count`` weights. Raises SimulationError for a malformed stream or nonzero padding."""
     if coding == "raw":
         if len(data) != count:
             raise SimulationError(f"{len(data)} raw bytes cannot give {count} weights")
@@ -343,8 +335,6 @@ def decode(coding: str, data: bytes, count: int) -> Bytes:
 
 
 class _Bits:
-    """Reader of the fields of a header."""
-
     def __init__(self, data: bytes) -> None:
         self._head = int.from_bytes(data[:32].ljust(32, b"\0"), "big")
         self._limit = 8 * len(data)
@@ -358,7 +348,7 @@ class _Bits:
 
 
 Windows = tuple[NDArray[np.int64], NDArray[np.int64]]
-"""For each value of the next LONGEST_BITS bits: symbol and length of the codeword at their start (length 0: none)."""
+"""Symbol and length of the first codeword for each value of the next LONGEST_BITS bits (length 0: none)."""
 
 
 def _rice_windows(reader: _Bits) -> Windows:
@@ -394,10 +384,9 @@ def _huffman_windows(reader: _Bits) -> Windows:
 
 
 def _walk(data: bytes, start: int, symbols: NDArray[np.int64], lengths: NDArray[np.int64]) -> Windows:
-    """Return (last bit, symbol) of every codeword from bit ``start`` up to the end or to an invalid codeword.
+    """Return (last bit, symbol) of every codeword from bit ``start`` up to the end or an invalid codeword.
 
-    Codewords are looked up at all bit positions together. Then steps from codeword to codeword are joined in groups of
-    eight, to save time.
+    Codewords are looked up at all bit positions together. Then groups of eight codeword steps are merged to save time.
     """
     padded = np.frombuffer(data + b"\0\0", np.uint8).astype(np.int32)
     words = padded[:-2] << 16 | padded[1:-1] << 8 | padded[2:]

@@ -1,4 +1,4 @@
-"""The operator table: ``get("CONV_2D")`` and ``all_specs()``; one module per family, each with a ``SPECS`` tuple."""
+"""Operator table: ``get("CONV_2D")`` and ``all_specs()``. Each module of a family has a ``SPECS`` tuple."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FAMILIES = (
 
 @cache
 def all_specs() -> Mapping[str, OpSpec]:
-    """Return every operator by its schema name, in table order."""
+    """Return all operators by schema name, in table order."""
     table: dict[str, OpSpec] = {}
     for family in FAMILIES:
         for spec in importlib.import_module(f"odc_mlir.ops.{family}").SPECS:
@@ -51,7 +51,7 @@ def all_specs() -> Mapping[str, OpSpec]:
 
 
 def get(name: str) -> OpSpec:
-    """Return the entry called ``name``; raise UnsupportedError if there is none."""
+    """Return the operator called ``name``. Raises UnsupportedError."""
     try:
         return all_specs()[name]
     except KeyError:

@@ -7,12 +7,12 @@ import math
 from odc_mlir.ops.infer import common
 from odc_mlir.ops.spec import ELEMENTWISE, Node, OperatorFamily, ResultType, fixed
 
-# Element types of softmax results with finer steps than the operand's type.
+# Element types of operand and result of a softmax, if the result has finer steps.
 SOFTMAX_PAIRS = (("int8", "int16"), ("uint8", "int16"))
 
 
 def verify_softmax(node: Node) -> None:
-    """Check the element types and beta."""
+    """Check element types and beta."""
     first, last = node.operand(0).dtype, node.results[0].dtype
     if first != last and (first, last) not in SOFTMAX_PAIRS:
         allowed = " or ".join(f"{a} and {b}" for a, b in SOFTMAX_PAIRS)
@@ -23,25 +23,25 @@ def verify_softmax(node: Node) -> None:
 
 
 def softmax(node: Node) -> list[ResultType]:
-    """Infer the operand's shape and the declared element type (int8 may give int16)."""
+    """Infer the operand's shape and the declared element type. For int8, the result may be int16."""
     return common.declared(node)
 
 
 def verify_log_softmax(node: Node) -> None:
-    """Check the element types and that there is an axis."""
+    """Check element types and rank."""
     common.verify_first_dtype(node)
     common.shape_of(node, 0, least=1)
 
 
 def verify_leaky_relu(node: Node) -> None:
-    """Check the element types and alpha."""
+    """Check element types and alpha."""
     common.verify_first_dtype(node)
     if not math.isfinite(common.option(node, "alpha")):
         raise node.error(f"alpha is {common.option(node, 'alpha')}; it must be finite")
 
 
 def prelu(node: Node) -> list[ResultType]:
-    """Infer the type of the first operand, to which the slopes must broadcast."""
+    """Infer the type of the first operand. The slopes must broadcast to it."""
     x, alpha = common.shape_of(node, 0), common.shape_of(node, 1)
     if x is not None and alpha is not None:
         both = common.broadcast(node, x, alpha)

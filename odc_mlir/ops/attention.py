@@ -7,14 +7,13 @@ from odc_mlir.ops.spec import STATEFUL, Node, OperatorFamily, QuantRule, ResultT
 
 
 def _scales(node: Node, index: int, channels: int | None) -> None:
-    """Check that operand ``index`` is a vector with one value, or one value per channel."""
     shape = shape_of(node, index, (0, 1))
     if shape and shape[0] != 1:
         same_dim(node, shape[0], channels, f"operand {index} ({node.spec.operand_name(index)}) and channels")
 
 
 def instance_norm(node: Node) -> list[ResultType]:
-    """Infer the type of ``x [N, H, W, C]`` or ``[N, C, D]``; ``gamma``, ``beta`` are ``[C]`` or ``[1]``."""
+    """Infer the type of ``x``, ``[N, H, W, C]`` or ``[N, C, D]``. ``gamma`` and ``beta`` are ``[C]`` or ``[1]``."""
     x = shape_of(node, 0, (3, 4))
     if x is not None:
         for index in (1, 2):
@@ -23,7 +22,7 @@ def instance_norm(node: Node) -> list[ResultType]:
 
 
 def rms_norm(node: Node) -> list[ResultType]:
-    """Infer the type of ``x [..., C]`` of rank 3 or 4; ``gamma`` is ``[C]`` or ``[1]``."""
+    """Infer the type of ``x [..., C]`` of rank 3 or 4. ``gamma`` is ``[C]`` or ``[1]``."""
     x = shape_of(node, 0, (3, 4))
     if x is not None:
         _scales(node, 1, x[-1])
@@ -31,7 +30,7 @@ def rms_norm(node: Node) -> list[ResultType]:
 
 
 def rope(node: Node) -> list[ResultType]:
-    """Infer the type of ``x [B, heads, tokens, d]`` with even ``d``, to which tables of rank 4 broadcast."""
+    """Infer the type of ``x [B, heads, tokens, d]`` with even ``d``. Tables of rank 4 must broadcast to it."""
     x = shape_of(node, 0, 4)
     if x is not None:
         if x[3] is not None and x[3] % 2:
@@ -44,7 +43,7 @@ def rope(node: Node) -> list[ResultType]:
 
 
 def attention(node: Node) -> list[ResultType]:
-    """Infer the type of ``x [1, 1, D]``; weights are ``[D, D]``, caches ``[1, S, heads, D/heads]``."""
+    """Infer the type of ``x [1, 1, D]``. Weights are ``[D, D]``, caches ``[1, S, heads, D/heads]``."""
     x = shape_of(node, 0, 3)
     if x is not None and any(d not in (None, 1) for d in x[:2]):
         raise node.error(f"the input has the shape {shape_text(x)}; it must be one token of one batch, [1, 1, D]")

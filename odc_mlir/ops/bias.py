@@ -1,4 +1,7 @@
-"""Units of weights and biases in sums of products, and the width of the sums."""
+"""Bias scales in sums of products, and the width of the sums.
+
+A *unit of sums* is the real value of an accumulator step: input scale times weight scale.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,11 @@ from numpy.typing import NDArray
 
 from odc_mlir.ops.spec import SAME_SCALE, Node, QuantParams, TensorInfo
 
-_NOTHING = 2.0**-32  # in units of sums; smaller than anything that a 32-bit sum can represent
+_NOTHING = 2.0**-32  # in units of sums; smaller than the step of any 32-bit sum
 
 
 def adds_in_64_bits(node: Node, x: TensorInfo, weights: TensorInfo, bias: TensorInfo | None) -> bool:
-    """Return True if sums need 64 bits: for 16-bit activations, unless the bias has 32 bits."""
+    """Return whether sums need 64 bits. This is the case for 16-bit activations unless the bias has 32 bits."""
     if x.dtype != "int16":
         return False
     if weights.dtype == "int16":
@@ -22,7 +25,7 @@ def adds_in_64_bits(node: Node, x: TensorInfo, weights: TensorInfo, bias: Tensor
 
 
 def scales_in_use(weights: TensorInfo) -> tuple[float, ...]:
-    """Return the scales of weights; omit zero scales of channels whose constant weights are all zero."""
+    """Return the weight scales, without zero scales of channels whose constant weights are all zero."""
     quant = weights.quant
     assert quant is not None, "asked of quantised weights"
     if all(quant.scales) or not weights.is_const:
@@ -36,9 +39,10 @@ def scales_in_use(weights: TensorInfo) -> tuple[float, ...]:
 
 
 def in_units_of_sums(bias: TensorInfo, x_scale: float, weight_scales: tuple[float, ...]) -> bool:
-    """Return True if codes of a bias are in units of sums: zero point 0 and the scale ``input scale * weight scale``.
+    """Return whether bias codes are in units of sums: zero point 0, scale ``input scale * weight scale``.
 
-    A bias without parameters is in units of sums by definition. Zeros, and channels multiplied by zero, have no unit.
+    A bias without parameters is in units of sums by definition. Scales of zero biases, and of channels with zero weight
+    scale, are ignored.
     """
     quant = bias.quant
     if quant is None:
@@ -55,22 +59,22 @@ def in_units_of_sums(bias: TensorInfo, x_scale: float, weight_scales: tuple[floa
 
 
 def scale_ratios(quant: QuantParams, x_scale: float, weight_scales: tuple[float, ...]) -> NDArray[np.float64]:
-    """Return the bias's scales in units of sums; they are not finite where a weight scale is 0."""
+    """Return the bias scales in units of sums. They are not finite for weight scales of 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(quant.scales, np.float64) / (x_scale * np.asarray(weight_scales, np.float64))
 
 
 def in_other_units(bias: TensorInfo, x: TensorInfo, weight_scales: tuple[float, ...]) -> bool:
-    """Return True if codes of a bias have to be converted before they are added to sums."""
+    """Return whether bias codes must be converted before they are added to sums."""
     assert x.quant is not None, "asked of quantised products"
     return not (in_units_of_sums(bias, x.quant.scale, weight_scales) or left_over(x, bias, weight_scales))
 
 
 def left_over(x: TensorInfo, bias: TensorInfo, weight_scales: tuple[float, ...]) -> bool:
-    """Return True if the scales of a bias are obsolete and its codes are in units of sums.
+    """Return whether the bias scales are obsolete, because the codes are in units of sums.
 
-    Some models with uint8 codes and per-channel weights work only in ONE's runtimes, which ignore the bias's scales.
-    Such models have nonzero bias codes that represent almost 0; a quantiser would have rounded such biases to 0.
+    Some models with uint8 codes and per-channel weights work only in ONE's runtimes, which ignore the bias scales. Such
+    models have nonzero bias codes that represent almost 0. A quantiser would have rounded such biases to 0.
     """
     quant, source = bias.quant, x.quant
     if x.dtype != "uint8" or not bias.is_const or quant is None or source is None:

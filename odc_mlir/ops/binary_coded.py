@@ -11,7 +11,7 @@ WORD_BITS = 32
 
 
 def cluster_rows(node: Node, index: int) -> tuple[int | None, int | None]:
-    """Return rows of the weights and stored rows of words from constant clusters ``[K, 2]``, else None."""
+    """Return the numbers of weight rows and stored word rows by constant clusters ``[K, 2]``, else None."""
     shape = shape_of(node, index, 2)
     if shape is not None and shape[1] not in (None, 2):
         raise node.error(f"clusters have {shape[1]} columns; they are pairs of planes and rows")
@@ -21,7 +21,7 @@ def cluster_rows(node: Node, index: int) -> tuple[int | None, int | None]:
 
 
 def count_rows(node: Node, clusters: Array) -> tuple[int, int]:
-    """Return rows of the weights and stored rows of words from the value of the clusters."""
+    """Return the numbers of weight rows and stored word rows by the value of the clusters."""
     planes, rows = clusters.astype(np.int64).T
     if (clusters < 0).any():
         raise node.error(f"clusters {clusters.tolist()[:3]} must not be negative")
@@ -29,7 +29,7 @@ def count_rows(node: Node, clusters: Array) -> tuple[int, int]:
 
 
 def _check_stored(node: Node, scales: int, words: int, stored: int | None) -> int | None:
-    """Check that scales and words match the clusters and return the number of words in a row."""
+    """Check scales and words against the clusters. Return the number of words per row."""
     scale_shape, word_shape = shape_of(node, scales, (1, 2)), shape_of(node, words, 2)
     if word_shape is not None:
         stored = same_dim(node, stored, word_shape[0], "stored rows of the clusters and rows of words")
@@ -59,7 +59,7 @@ def _check_hidden(node: Node, hidden: int, words: int | None) -> None:
 
 
 def bcq_gather(node: Node) -> list[ResultType]:
-    """Infer ``[O, H]`` with the axis replaced by the indices' shape."""
+    """Infer ``[O, H]`` with the indices' shape instead of the axis."""
     rows, stored = cluster_rows(node, 3)
     words = _check_stored(node, 0, 1, stored)
     hidden = gathered_hidden(node, words)
@@ -72,10 +72,10 @@ def bcq_gather(node: Node) -> list[ResultType]:
 
 
 def gathered_hidden(node: Node, words: int | None) -> int | None:
-    """Return the table's number of columns: the option, or all bits of the words.
+    """Return the number of columns of the table: the option, or all bits of the words.
 
-    All bits count if the option is 0 or the result has that many columns: ONE's compiler declares all columns of the
-    last word even if it is not full.
+    All bits count if the option is 0, or if the result has that many columns: ONE's compiler declares all columns of an
+    incomplete last word.
     """
     hidden, whole = int(option(node, "input_hidden_size")), None if words is None else words * WORD_BITS
     declared = node.results[0].shape

@@ -1,7 +1,7 @@
-"""Checks of an operator, read from a file or from IR, against its :class:`~odc_mlir.ops.spec.OpSpec`.
+"""Checks of operators from files or IR against their :class:`~odc_mlir.ops.spec.OpSpec`.
 
-First, the numbers of operands and results, omitted operands and element types are checked. Then the operator's verifier
-runs, and the declared result types are compared with the types that the operator's shape function infers.
+First come counts of operands and results, omitted operands and element types. Then the operator's verifier runs.
+Finally, declared result types are compared with inferred ones.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from odc_mlir.ops.spec import Node, Operand, ResultType, TensorInfo
 
 
 def check_node(node: Node, *, own_rules: bool = True, result_types: bool = True) -> None:
-    """Raise ModelError, naming operator and tensor, if ``node`` breaks a rule of the table.
+    """Raise ModelError, with operator and tensor, if ``node`` breaks a rule of the operator table.
 
-    If ``own_rules``, also run the operator's verifier, which may need the values of constant operands.
-    If ``result_types``, also compare the declared result types with those of the shape function.
+    If ``own_rules``, also run the operator's verifier, which may need values of constant operands. If ``result_types``,
+    also compare declared result types with inferred ones.
     """
     check_structure(node)
     for index, info in enumerate(node.operands):
@@ -33,7 +33,7 @@ def check_node(node: Node, *, own_rules: bool = True, result_types: bool = True)
 
 
 def check_structure(node: Node) -> None:
-    """Raise ModelError for a wrong number of operands or results, or a missing operand."""
+    """Raise ModelError for a wrong number of operands or results, or for a missing operand."""
     check_counts(node, node.spec.operands, len(node.operands), "operand")
     check_counts(node, node.spec.results, len(node.results), "result")
     _check_left_out(node)
@@ -65,7 +65,7 @@ def check_result_types(node: Node) -> None:
 
 
 def type_text(type: ResultType) -> str:
-    """Return a type as text: ``float32[1, ?, 3]``, or ``float32[...]`` for an unknown rank."""
+    """Return the text of a type: ``float32[1, ?, 3]``, or ``float32[...]`` for an unknown rank."""
     dims = "..." if type.shape is None else ", ".join("?" if d is None else str(d) for d in type.shape)
     return f"{type.dtype}[{dims}]"
 

@@ -1,4 +1,4 @@
-"""Contents of tensors before a run: constants as arrays, and initial values of variables."""
+"""Initial contents of tensors: constants as arrays, and initial values of variables."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ _BLOCK_BYTES = {"ggml_q4_0": 18, "ggml_q4_1": 20, "ggml_q8_0": 34, "ggml_q8_1": 
 
 
 def decode_constant(info: TensorInfo) -> Array:
-    """Return the value of constant ``info`` as a read-only array in storage dtype.
+    """Return the value of constant ``info`` as a read-only array of its shape and storage dtype.
 
-    The array has the constant's shape. Arrays of types with whole bytes are views of the file's bytes. Four-bit types
-    become one byte per element, bfloat16 becomes float32, and strings become an object array of ``bytes``. Block
-    formats keep their raw bytes, with the last dimension replaced by (blocks, bytes per block). Sparse constants become
-    dense, and blockwise constants become floats. Raises ModelError if the bytes do not match the shape, and
-    UnsupportedError for types without constants.
+    Arrays of types with whole bytes are views of the file's bytes. Four-bit types become one byte per element, bfloat16
+    becomes float32, and strings become an object array of ``bytes``. Block formats keep their raw bytes, and their last
+    dimension becomes (blocks, bytes per block). Sparse constants become dense, and blockwise constants become floats.
+    Raises ModelError if the bytes do not match the shape, UnsupportedError for types without constants.
     """
     if info.data is None:
         raise ModelError("this tensor must be a constant", tensor=info.name)
@@ -68,7 +67,6 @@ def _sparse(info: TensorInfo, data: memoryview, sparsity: Sparsity, shape: tuple
 
 
 def _by_blocks(info: TensorInfo, blockwise: Blockwise, shape: tuple[int, ...]) -> Array:
-    """Return ``scale * (code - zero_point)`` with one scale per ``blockwise.size`` elements along the last axis."""
     codes = decode_constant(replace(info, dtype=blockwise.codes, blockwise=None, _array=None))
     if not shape or blockwise.size < 1 or shape[-1] % blockwise.size:
         raise ModelError(
@@ -94,9 +92,9 @@ def _by_blocks(info: TensorInfo, blockwise: Blockwise, shape: tuple[int, ...]) -
 
 
 def encode_constant(values: Array, dtype: str) -> bytes:
-    """Return the bytes of an integer or float constant; the inverse of :func:`decode_constant`.
+    """Return the bytes of an integer or float constant, the inverse of :func:`decode_constant`.
 
-    ``values`` are in storage dtype: four-bit integers take one byte each here, half a byte in a file.
+    Four-bit integers have one byte each in ``values``, half a byte in the result.
     """
     if DTYPES[dtype].bits != 4:
         return np.ascontiguousarray(values, DTYPES[dtype].numpy).tobytes()
@@ -106,7 +104,7 @@ def encode_constant(values: Array, dtype: str) -> bytes:
 
 
 def initial_contents(info: TensorInfo) -> Array:
-    """Return the initial contents of a variable: zero, or its zero point if it is quantised."""
+    """Return the initial contents of a variable: zeros, or zero points if it is quantised."""
     contents = np.zeros(info.static_shape, info.info.numpy)
     if info.quant is not None and info.info.is_integer:
         along_axis = [1] * contents.ndim
@@ -139,7 +137,6 @@ def _numbers(info: TensorInfo, data: memoryview, shape: tuple[int, ...]) -> Arra
 
 
 def _four_bit(packed: Array, count: int, *, signed: bool) -> Array:
-    """Unpack two's complement or unsigned nibbles to one byte each, the even element first."""
     nibbles = np.empty(packed.size * 2, np.uint8)
     nibbles[0::2], nibbles[1::2] = packed & 15, packed >> 4
     if signed:
@@ -162,7 +159,7 @@ def _blocks(info: TensorInfo, data: memoryview, shape: tuple[int, ...]) -> Array
 
 
 def _strings(info: TensorInfo, data: memoryview, count: int) -> Array:
-    """Decode strings: an int32 count, count + 1 offsets from the start of the buffer, then bytes."""
+    """Decode strings: int32 count, count + 1 offsets from the start of the buffer, bytes."""
     raw = data.cast("B")
     words = np.frombuffer(raw[: len(raw) // 4 * 4], "<i4")
     if not len(words) or words[0] != count or len(words) < count + 2:

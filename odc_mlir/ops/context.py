@@ -1,10 +1,10 @@
-"""Context of operators: state that outlives one run, and options of the whole run.
+"""Context of operators: state that persists between runs, and options of all operators.
 
 An executor's reset clears all three kinds of state:
 
 * *Variable tensors.* An operator declares the operands that it writes: by ``Operand(..., mutated=True)`` in the table,
-  or, for custom operators, by the model's ``mutating_variable_inputs``. Its kernel gets a writable array and changes it
-  in place; see :class:`~odc_mlir.ops.spec.Operand`. Variables start at real zero, which is the zero point.
+  or, for custom operators, by the model's ``mutating_variable_inputs``. Its kernel changes a writable array in place;
+  see :class:`~odc_mlir.ops.spec.Operand`. Variables start at real zero, which is the zero point.
 * *Resources* behind a handle: resource variables and hash tables.
 * *Private state* of one operator, such as the position of its random number generator: ``node.private_state()``.
 """
@@ -25,7 +25,7 @@ MAX_ITERATIONS = 1 << 16
 
 @dataclass(slots=True)
 class ExecutionState:
-    """State other than variable tensors: ``resources`` by kind and name, ``private`` by the operator's position."""
+    """State except variable tensors: ``resources`` by kind and name, ``private`` by the operator's position."""
 
     resources: dict[Hashable, Any] = field(default_factory=dict)
     private: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class ExecutionState:
         self.private.clear()
 
     def resource(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return the resource under ``key``, created on first use."""
+        """Return the resource for ``key``, created on first use."""
         if key not in self.resources:
             self.resources[key] = make()
         found: T = self.resources[key]
@@ -45,7 +45,7 @@ class ExecutionState:
 
 @dataclass(frozen=True, slots=True)
 class BinaryCodes:
-    """Interpretation of the bits of binary-coded weights, which is not specified publicly.
+    """Interpretation of binary-coded weights. Their format is not specified publicly.
 
     If ``lowest_first``, the first sign of a word is its lowest bit, else its highest bit. If ``one_is_plus``, a set bit
     means +1, else -1. The defaults follow published quantisers of this kind.
@@ -57,12 +57,12 @@ class BinaryCodes:
 
 @dataclass(slots=True)
 class Context:
-    """Context shared by all operators of an executor; an operator that is prepared alone has its own context."""
+    """Context of all operators of an executor. An operator that is prepared alone has its own context."""
 
     state: ExecutionState = field(default_factory=ExecutionState)
     custom_ops: CustomOps = field(default_factory=default_custom_ops)
     max_iterations: int = MAX_ITERATIONS
     max_bytes: int | None = None  # limit on each activation, including results whose size depends on values
-    binary_codes: BinaryCodes | None = None  # if None, operators on binary-coded weights are refused
-    microscaling: bool = False  # if False, operators on tensors of microscaling types are refused
+    binary_codes: BinaryCodes | None = None  # if None, operators on binary-coded weights are rejected
+    microscaling: bool = False  # if False, operators on microscaling types are rejected
     numerics: str = "fixed"  # requantisation of fully connected layers: "fixed" point, or "litert" in float64

@@ -8,7 +8,7 @@ from odc_mlir.ops.infer.common import check_single, option, shape_text
 from odc_mlir.ops.spec import STATEFUL, Callee, Node, OperatorFamily, TensorInfo, Trait, real_only
 
 RUN_MODEL_CALLEE = 0
-"""Index of the callee of RUN_MODEL."""
+"""Key of the callee of RUN_MODEL."""
 
 
 def verify_if(node: Node) -> None:
@@ -37,12 +37,12 @@ def verify_call(node: Node) -> None:
 
 
 def verify_call_once(node: Node) -> None:
-    """Check that the subgraph has no inputs; its outputs are not used."""
+    """Check that the subgraph has no inputs. Its outputs are ignored."""
     _check_call(node, "init_subgraph_index", (), None)
 
 
 def verify_run_model(node: Node) -> None:
-    """Check that the named model, if known, accepts the arguments and returns the results."""
+    """Check that the named model, if available, accepts the arguments and returns the results."""
     if not option(node, "location"):
         raise node.error("the option location is empty; it must name a model file")
     if (model := node.callees.get(RUN_MODEL_CALLEE)) is not None:
@@ -53,7 +53,7 @@ def verify_run_model(node: Node) -> None:
 def _check_call(
     node: Node, field: str, arguments: Sequence[TensorInfo | None], results: Sequence[TensorInfo] | None
 ) -> Callee | None:
-    """Return the subgraph named by option ``field``, or None if callees are unknown."""
+    """Check and return the subgraph in option ``field``, or return None if callees are unknown."""
     callee = node.callees.get(option(node, field))
     if callee is not None:
         check_pairs(node, f"arguments and inputs of {callee.name!r}", arguments, callee.inputs)
@@ -63,7 +63,7 @@ def _check_call(
 
 
 def check_pairs(node: Node, what: str, ours: Sequence[TensorInfo | None], theirs: Sequence[TensorInfo | None]) -> None:
-    """Raise ModelError unless both lists agree in length, element types, scales and zero points."""
+    """Raise ModelError unless both lists have equal lengths, element types, scales and zero points."""
     if len(ours) != len(theirs):
         raise node.error(f"{what} are {len(ours)} and {len(theirs)}; their numbers must agree")
     for position, (own, other) in enumerate(zip(ours, theirs, strict=True)):

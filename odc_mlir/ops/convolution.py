@@ -9,7 +9,6 @@ from odc_mlir.ops.spec import Node, OperatorFamily, ResultType, Shape, product
 
 
 def _kernel(node: Node, weights: Shape | None) -> tuple[int | None, int | None]:
-    """Return the window size of a filter ``[_, kh, kw, _]``; raise ModelError for a size of 0."""
     if weights is None:
         return None, None
     for name, size in (("height", weights[1]), ("width", weights[2])):
@@ -41,7 +40,7 @@ def conv_2d(node: Node) -> list[ResultType]:
 
 
 def groups_of(node: Node, in_channels: int, weights: Shape) -> int:
-    """Return the number of groups of a convolution; raise ModelError if filter and input do not match."""
+    """Return the number of groups of a convolution. Raises ModelError if filter and input do not match."""
     per_group = weights[3] or 0
     if per_group < 1 or in_channels < 1 or in_channels % per_group:
         raise node.error(
@@ -67,7 +66,7 @@ def depthwise_conv_2d(node: Node) -> list[ResultType]:
 
 
 def transpose_conv(node: Node) -> list[ResultType]:
-    """Infer the result of a transposed convolution; operands are its shape, filter and ``x [N, H, W, C]``."""
+    """Infer the result of a transposed convolution. Operands are its shape, filter and ``x [N, H, W, C]``."""
     weights, x = common.shape_of(node, 1, 4), common.shape_of(node, 2, 4)
     transposed_options(node)
     _kernel(node, weights)
@@ -85,7 +84,7 @@ def transpose_conv(node: Node) -> list[ResultType]:
         shape[1:3] = wanted[1:3]
         common.same_dim(node, shape[3], wanted[3], "result channels of filter and result shape")
     shape[0] = x[0] if x is not None else None
-    if x is not None and weights is not None:  # every tap of every input pixel exists for a moment, tile by tile
+    if x is not None and weights is not None:  # kernels compute every tap of every input pixel, tile by tile
         common.check_elements(node, (weights[0], weights[1], weights[2], x[3]), "float32")
     return common.result(node, node.operand(2).dtype, tuple(shape))
 
@@ -97,7 +96,7 @@ def transposed_options(node: Node) -> tuple[tuple[int, int], str]:
 
 
 def fully_connected(node: Node) -> list[ResultType]:
-    """Infer ``[rows, O]`` from ``x`` of any shape, read as rows of I elements, and weights ``[O, I]``."""
+    """Infer ``[rows, O]`` from rows of I elements in ``x`` of any shape and weights ``[O, I]``."""
     x, weights = common.shape_of(node, 0), common.shape_of(node, 1, 2)
     dtype = node.results[0].dtype
     outputs, inputs = weights if weights else (None, None)
@@ -121,7 +120,6 @@ def fully_connected(node: Node) -> list[ResultType]:
 
 
 def _with_workspace(node: Node, found: list[ResultType], x: Shape | None) -> list[ResultType]:
-    """Return the results; with shuffled weights, they include scratch space as a second result."""
     return [*found, ResultType(node.results[1].dtype, x)] if len(node.results) > 1 else found
 
 

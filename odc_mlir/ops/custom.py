@@ -1,8 +1,8 @@
-"""Custom operators: the table's ``CUSTOM`` entry, entries for codes with a public definition, shapes and checks.
+"""Custom operators: ``CUSTOM`` entry of the table, entries for public custom codes, shapes and checks.
 
 ``spec_of_code("Erf", registry)`` returns the entry of one operator. Some codes are equivalent to a builtin operator and
-use its rules. Codes registered by the application and unknown codes have an entry without rules; unknown operators can
-be imported and exported, but not run.
+have its rules. Codes that the application registers and unknown codes have an entry without rules. Unknown operators
+can be imported and exported, but not executed.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from odc_mlir.ops.spec import (
 
 
 def custom_options(node: Node) -> Mapping[str, Any]:
-    """Return the operator's own options by key; raise ModelError unless they are a map."""
+    """Return the operator's own options by key. Raises ModelError unless they are a map."""
     return decode_map(node.custom_options)
 
 
 def custom_option(node: Node, name: str, default: Any) -> Any:
-    """Return one option of the type of ``default``; raise ModelError for another type."""
+    """Return one option. Raises ModelError unless it has the type of ``default``."""
     value = custom_options(node).get(name, default)
     if isinstance(default, float) and isinstance(value, int):
         return float(value)
@@ -59,7 +59,7 @@ def custom_option(node: Node, name: str, default: Any) -> Any:
 
 
 def registered(node: Node) -> list[ResultType]:
-    """Infer the declared element types, with shapes from the registered operator's rule if it has one."""
+    """Infer declared element types. Shapes come from the registered operator's rule, if any."""
     operator = node.context.custom_ops.get(node.custom_code)
     if operator is None or operator.infer is None:
         return open_results(node)
@@ -112,7 +112,7 @@ def erf(node: Node) -> list[ResultType]:
 
 
 def matrix_band_part(node: Node) -> list[ResultType]:
-    """Infer the type of the input, whose last two axes are matrices."""
+    """Infer the type of the input. Its last two axes are matrices."""
     shape = shape_of(node, 0, least=2)
     for index in (1, 2):
         static_int(node, index)
@@ -120,7 +120,7 @@ def matrix_band_part(node: Node) -> list[ResultType]:
 
 
 def fused_batch_norm(node: Node) -> list[ResultType]:
-    """Infer the output like the input ``[N, H, W, C]``, all other results ``[C]``."""
+    """Infer the output like the input ``[N, H, W, C]``, and all other results ``[C]``."""
     shape = shape_of(node, 0, 4)
     if custom_option(node, "data_format", "NHWC") != "NHWC":
         raise node.error("the option data_format must be NHWC")
@@ -155,7 +155,7 @@ def max_pool_with_argmax(node: Node) -> list[ResultType]:
     shape = shape_of(node, 0, 4)
     place = node.results[1].dtype
     if place not in ("int32", "int64"):
-        raise node.error(f"the places are {place}; they must be int32 or int64")
+        raise node.error(f"the indices are {place}; they must be int32 or int64")
     pooled: Shape | None = None
     if shape is not None:
         *_, rows, columns = pool_axes(node, shape)
@@ -200,7 +200,7 @@ SPECS = (GENERIC,)
 
 
 class Key(NamedTuple):
-    """A reference to the option ``name`` in the custom operator's map."""
+    """Reference to the option ``name`` in a custom operator's map."""
 
     name: str
     default: Any
@@ -208,7 +208,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Alias:
-    """A custom operator that is equivalent to the builtin ``operator`` with these options."""
+    """Builtin ``operator`` and ``options`` that are equivalent to a custom operator."""
 
     operator: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -231,7 +231,6 @@ ALIASES: Mapping[str, Alias] = MappingProxyType(
 
 
 def _label(code: str) -> str:
-    """Return the name of the operator in messages."""
     return f"CUSTOM({code})"
 
 
@@ -321,7 +320,7 @@ KNOWN: Mapping[str, OpSpec] = MappingProxyType({code: known(_label(code)) for co
 
 @cache
 def known_spec(code: str) -> OpSpec | None:
-    """Return the entry of a custom operator with a public definition, None for other codes."""
+    """Return the entry of a custom operator with a public definition, or None for other codes."""
     alias = ALIASES.get(code)
     if alias is None:
         return KNOWN.get(code)
@@ -340,13 +339,13 @@ def known_spec(code: str) -> OpSpec | None:
 
 
 def _without_options(rule: QuantRule) -> QuantRule:
-    """Return ``rule`` without axes that depend on builtin options, which a custom operator lacks."""
+    """Return ``rule`` without axes that depend on builtin options."""
     return replace(
         rule, stored=MappingProxyType({place: None if callable(axis) else axis for place, axis in rule.stored.items()})
     )
 
 
 def spec_of_code(code: str, registry: CustomOps) -> OpSpec:
-    """Return the entry of the custom operator ``code``; an application's registration takes precedence."""
+    """Return the entry of the custom operator ``code``. Registrations of the application take precedence."""
     known = known_spec(code) if registry.get(code) is None else None
     return replace(GENERIC, name=_label(code)) if known is None else known

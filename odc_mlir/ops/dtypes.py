@@ -1,7 +1,7 @@
-"""Table of the element types of Circle tensors.
+"""Element types of Circle tensors.
 
-Names are the schema's ``TensorType`` names in lower case. ``storage`` is the numpy dtype that kernels see; four-bit
-types are unpacked to one element per byte, bfloat16 is widened to float32 and block formats stay raw bytes.
+Names are the schema's ``TensorType`` names in lower case. ``storage`` is the numpy dtype in kernels. Kernels get
+four-bit types as one element per byte, bfloat16 as float32, and block formats as raw bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """An element type; ``bits`` is the size of one element in a file (0 without fixed size)."""
+    """An element type. ``bits`` is the size of an element in a file, or 0 without fixed size."""
 
     name: str
     storage: str
@@ -70,4 +70,4 @@ _ROWS = (
 DTYPES: dict[str, DType] = {row[0]: DType(*row) for row in _ROWS}
 
 CODE_DTYPES = ("int8", "uint8", "int16")
-"""Types of quantised activations; weights may be narrower."""
+"""Element types of quantised activations. Weights may be narrower."""

@@ -1,4 +1,4 @@
-"""Element-wise arithmetic: functions of one operand, of two broadcast operands, and sums of many."""
+"""Element-wise arithmetic: unary, binary with broadcasting, and sums of many operands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from odc_mlir.ops.spec import (
 
 
 def add_n(node: Node) -> list[ResultType]:
-    """Infer the sum of tensors of one shape."""
+    """Infer the sum of tensors of equal shape."""
     found: Shape | None = None
     for index in range(len(node.operands)):
         found = common.same_shape(node, found, common.shape_of(node, index), "operands, which are not broadcast,")
@@ -26,7 +26,7 @@ def add_n(node: Node) -> list[ResultType]:
 
 
 def verify_add_n(node: Node) -> None:
-    """Check that there are operands of the result's element type."""
+    """Check that there are operands, with the result's element type."""
     if not node.operands:
         raise node.error("takes at least 1 operand, found 0")
     common.verify_same_dtype(node)

@@ -9,7 +9,7 @@ from odc_mlir.ops.spec import MOVES, NONE, Node, OperatorFamily, ResultType, mov
 
 
 def range_(node: Node) -> list[ResultType]:
-    """Infer a vector with an element per step; its length is known if all operands are constant."""
+    """Infer a vector with one element per step. Its length is known if all operands are constant."""
     for index in range(3):
         common.check_single(node, index)
     infos = [node.operand(i) for i in range(3)]
@@ -21,7 +21,7 @@ def range_(node: Node) -> list[ResultType]:
 
 
 def range_length(node: Node, start: object, limit: object, delta: object) -> int:
-    """Return the number of steps; raise ModelError if steps lead away from the limit."""
+    """Return the number of steps. Raises ModelError if steps lead away from the limit."""
     first, last, step = np.asarray(start), np.asarray(limit), np.asarray(delta)
     leads_there = (first >= last and step < 0) or (first <= last and step > 0)
     if not leads_there:
@@ -41,13 +41,13 @@ def rank(node: Node) -> list[ResultType]:
 
 
 def fill(node: Node) -> list[ResultType]:
-    """Infer a tensor of the shape in operand 0."""
+    """Infer a tensor with the shape in operand 0."""
     common.check_single(node, 1)
     return common.wanted_shape(node, 0, node.operand(1).dtype)
 
 
 def broadcast_args(node: Node) -> list[ResultType]:
-    """Infer a vector as long as the longer of two shapes."""
+    """Infer a vector with the length of the longer shape."""
     shapes = [common.shape_of(node, index, 1) for index in (0, 1)]
     lengths = [None if shape is None else shape[0] for shape in shapes]
     longest = None if None in lengths else max(length for length in lengths if length is not None)

@@ -1,7 +1,7 @@
-"""Decoder of FlexBuffers, the schemaless format of custom operators' options.
+"""Decoder of FlexBuffers, the schemaless format for options of custom operators.
 
-A value is read from its end: the last byte is the width of the root, and the byte before it is the root's type. Offsets
-point backwards. All reads are bounds-checked, and the number of bytes bounds the work, even if parts are shared.
+A value is read from its end: the last byte is the width of the root, and the byte before is the root's type. Offsets
+point backwards. All reads are bounds-checked. The number of bytes bounds the work, even if parts are shared.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FLOATS = {2: "<e", 4: "<f", 8: "<d"}
 
 
 def decode(data: bytes) -> Any:
-    """Return the value in ``data`` as a Python object; raise ModelError for malformed data."""
+    """Return the value in ``data`` as a Python object. Raises ModelError for malformed data."""
     try:
         return _FlexDecoder(data).root()
     except (_MalformedError, struct.error, UnicodeDecodeError) as error:
@@ -35,7 +35,7 @@ def decode(data: bytes) -> Any:
 
 
 def decode_map(data: bytes) -> Mapping[str, Any]:
-    """Return the map in ``data``, empty for no bytes; raise ModelError for other values."""
+    """Return the map in ``data``, or {} for no bytes. Raises ModelError for other values."""
     value = decode(data) if data else {}
     if not isinstance(value, dict):
         raise ModelError(f"the FlexBuffer holds a {type(value).__name__} where a map is expected")
@@ -58,7 +58,6 @@ class _FlexDecoder:
         return self._value(len(self._data) - 2 - width, width, packed, 0)
 
     def _value(self, place: int, width: int, packed: int, depth: int) -> Any:
-        """Return the value of type ``packed`` with ``width`` bytes at ``place``, inline or by an offset."""
         self._spend(1)
         if depth > MAX_DEPTH:
             raise _MalformedError(f"it is nested more than {MAX_DEPTH} deep")
@@ -107,7 +106,6 @@ class _FlexDecoder:
         return bool(value) if kind == _BOOL else value
 
     def _size(self, target: int, width: int) -> int:
-        """Return the length before a string, blob or vector."""
         size: int = self._number(target - width, width, _UINT)
         return size
 

@@ -1,4 +1,4 @@
-"""Operators that read or write elements at given indices."""
+"""Operators that read or write elements by index."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from odc_mlir.ops.spec import MOVES, PURE, Node, OperatorFamily, ResultType, Sha
 
 
 def gather(node: Node) -> list[ResultType]:
-    """Infer ``params`` with ``axis`` replaced by the indices' shape without ``batch_dims`` axes.
+    """Infer ``params`` with ``axis`` replaced by the indices' shape, except its ``batch_dims`` axes.
 
     Block formats are decoded to the declared element type.
     """
@@ -25,7 +25,7 @@ def gather(node: Node) -> list[ResultType]:
 
 
 def gather_axes(node: Node, rank: int, index_rank: int) -> tuple[int, int]:
-    """Return (axis, number of batch axes) of a GATHER; raise ModelError for invalid ones."""
+    """Return axis and number of batch axes of a GATHER. Raises ModelError for invalid ones."""
     axis = common.normal_axis(node, int(common.option(node, "axis")), rank)
     written = int(common.option(node, "batch_dims"))
     batch = written + index_rank if written < 0 else written
@@ -47,7 +47,7 @@ def gather_nd(node: Node) -> list[ResultType]:
 
 
 def coordinate_count(node: Node, x: Shape, indices: Shape) -> int | None:
-    """Return the number of axes of coordinates; raise ModelError if ``x`` has fewer."""
+    """Return the number of coordinates per index. Raises ModelError if ``x`` has fewer axes."""
     if not indices:
         raise node.error("the indices are a scalar; their last axis must hold coordinates")
     depth = indices[-1]
@@ -57,7 +57,7 @@ def coordinate_count(node: Node, x: Shape, indices: Shape) -> int | None:
 
 
 def scatter_nd(node: Node) -> list[ResultType]:
-    """Infer a tensor of the shape in operand 2."""
+    """Infer a tensor with the shape in operand 2."""
     indices, updates, wanted = common.shape_of(node, 0), common.shape_of(node, 1), common.static_ints(node, 2)
     found = common.wanted_shape(node, 2, node.operand(1).dtype)
     if indices is not None and updates is not None and wanted is not None:
@@ -78,7 +78,7 @@ def check_updates(node: Node, indices: Shape, updates: Shape, wanted: Sequence[i
 
 
 def sparse_to_dense(node: Node) -> list[ResultType]:
-    """Infer a tensor of the shape in operand 1."""
+    """Infer a tensor with the shape in operand 1."""
     common.shape_of(node, 0, (0, 1, 2))
     common.shape_of(node, 2, (0, 1))
     common.check_single(node, 3)
@@ -99,7 +99,7 @@ def one_hot(node: Node) -> list[ResultType]:
 
 
 def dynamic_update_slice(node: Node) -> list[ResultType]:
-    """Infer the type of operand 0, into which operand 1 must fit."""
+    """Infer the type of operand 0. Operand 1 must fit into it."""
     x, update, length = common.shape_of(node, 0), common.shape_of(node, 1), common.vector_length(node, 2)
     if x is not None:
         common.same_dim(node, len(x), length, "rank of the operand and number of start positions")
@@ -122,7 +122,7 @@ def verify_scatter_nd(node: Node) -> None:
 
 
 def verify_gather(node: Node) -> None:
-    """Check the element types; block formats give float32."""
+    """Check the element types. Block formats yield float32."""
     if node.operand(0).info.kind != "block":
         common.verify_first_dtype(node)
     elif node.results[0].dtype != "float32":

@@ -1,4 +1,4 @@
-"""Operators that repeat, split, reverse and space out their operand without computing."""
+"""Operators that repeat, split, reverse and space out their operand, without arithmetic."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from odc_mlir.ops.spec import MOVES, Node, OperatorFamily, ResultType, Shape, jo
 
 
 def tile(node: Node) -> list[ResultType]:
-    """Infer operand 0 repeated along each axis by operand 1."""
+    """Infer operand 0, repeated along each axis by operand 1."""
     return _by_axis(node, "multiples", tiled_shape)
 
 
 def _by_axis(node: Node, what: str, sizes: Callable[[Node, Shape, Sequence[int]], Shape]) -> list[ResultType]:
-    """Infer operand 0 with the sizes that ``sizes`` computes from operand 1, which has one number for each axis."""
+    """Infer operand 0 with new ``sizes`` by operand 1, which has one number per axis."""
     x, dtype = common.shape_of(node, 0), node.operand(0).dtype
     length, numbers = common.vector_length(node, 1), common.static_ints(node, 1)
     if x is None:
@@ -26,14 +26,14 @@ def _by_axis(node: Node, what: str, sizes: Callable[[Node, Shape, Sequence[int]]
 
 
 def tiled_shape(node: Node, x: Shape, multiples: Sequence[int]) -> Shape:
-    """Return sizes times ``multiples``; raise ModelError unless there is one valid multiple per axis."""
+    """Return sizes times ``multiples``. Raises ModelError unless there is one valid multiple per axis."""
     if len(multiples) != len(x) or any(m < 0 for m in multiples):
         raise node.error(f"multiples {list(multiples)} must be {len(x)} numbers that are not negative")
     return tuple(None if d is None else d * m for d, m in zip(x, multiples, strict=True))
 
 
 def parts(node: Node, name: str) -> int:
-    """Return the number of results; raise ModelError if the option ``name`` differs."""
+    """Return the number of results. Raises ModelError if the option ``name`` differs."""
     count, written = len(node.results), int(common.option(node, name))
     if written != count:
         raise node.error(f"{name} is {written}, but there are {count} results")
@@ -41,7 +41,6 @@ def parts(node: Node, name: str) -> int:
 
 
 def _pieces(node: Node, dtype: str, x: Shape | None, axis: int | None, sizes: Sequence[int | None]) -> list[ResultType]:
-    """Infer one result per entry of ``sizes`` along ``axis``; with an unknown axis all sizes are unknown."""
     pieces: list[ResultType] = []
     for size in sizes:
         if x is None or axis is None:
@@ -62,7 +61,7 @@ def split(node: Node) -> list[ResultType]:
 
 
 def equal_part(node: Node, size: int | None, count: int) -> int | None:
-    """Return the size of each of ``count`` equal parts; raise ModelError if there is a remainder."""
+    """Return the size of each of ``count`` equal parts. Raises ModelError if there is a remainder."""
     if size is None:
         return None
     if count < 1 or size % count:
@@ -84,7 +83,7 @@ def split_v(node: Node) -> list[ResultType]:
 
 
 def part_sizes(node: Node, size: int | None, sizes: Sequence[int]) -> list[int | None]:
-    """Return ``sizes`` with a -1 replaced by the rest of ``size``; raise ModelError if the sum differs."""
+    """Return ``sizes`` with the rest of ``size`` instead of -1. Raises ModelError if the sum differs."""
     if any(s < -1 for s in sizes) or sum(s == -1 for s in sizes) > 1:
         raise node.error(f"sizes {list(sizes)} must have at most one -1 and no other negative size")
     taken = sum(s for s in sizes if s >= 0)
@@ -113,7 +112,7 @@ def padv2(node: Node) -> list[ResultType]:
 
 
 def mirror_pad(node: Node) -> list[ResultType]:
-    """Infer operand 0 with mirrored elements added; an axis cannot add more than it has."""
+    """Infer operand 0 with mirrored elements. An axis cannot gain more elements than it has."""
     x, flat, edge = common.shape_of(node, 0), common.static_ints(node, 1), mirror_edge(node)
     padded = pad(node)
     if x is not None and flat is not None:
@@ -146,7 +145,7 @@ def reverse_v2(node: Node) -> list[ResultType]:
 
 
 def reversed_axes(node: Node, axes: Sequence[int], rank: int) -> tuple[int, ...]:
-    """Return ``axes`` counted from the front; raise ModelError for duplicates."""
+    """Return ``axes`` counted from the front. Raises ModelError for duplicates."""
     places = tuple(common.normal_axis(node, axis, rank) for axis in axes)
     if len(set(places)) != len(places):
         raise node.error(f"axes {list(axes)} name one axis twice")
@@ -154,7 +153,7 @@ def reversed_axes(node: Node, axes: Sequence[int], rank: int) -> tuple[int, ...]
 
 
 def reverse_sequence(node: Node) -> list[ResultType]:
-    """Infer the type of operand 0; operand 1 has one length per entry of ``batch_dim``."""
+    """Infer the type of operand 0. Operand 1 has one length per index of ``batch_dim``."""
     x, length = common.shape_of(node, 0), common.vector_length(node, 1)
     if x is not None:
         batch, _ = sequence_axes(node, len(x))
@@ -163,7 +162,7 @@ def reverse_sequence(node: Node) -> list[ResultType]:
 
 
 def sequence_axes(node: Node, rank: int) -> tuple[int, int]:
-    """Return (batch axis, sequence axis); raise ModelError if they are equal."""
+    """Return batch axis and sequence axis. Raises ModelError if they are equal."""
     batch = common.normal_axis(node, int(common.option(node, "batch_dim")), rank)
     sequence = common.normal_axis(node, int(common.option(node, "seq_dim")), rank)
     if batch == sequence:
@@ -172,7 +171,7 @@ def sequence_axes(node: Node, rank: int) -> tuple[int, int]:
 
 
 def _blocks(node: Node, what: str, sizes: Callable[..., Shape]) -> list[ResultType]:
-    """Infer operand 0 with the sizes that ``sizes`` computes from the block shape and the pairs in operand 2."""
+    """Infer operand 0 with new ``sizes`` by the block shape and the pairs in operand 2."""
     x, length = common.shape_of(node, 0), common.vector_length(node, 1)
     pairs_shape = common.shape_of(node, 2, 2)
     if x is not None and length is not None and not 1 <= length < len(x):
@@ -192,7 +191,7 @@ def space_to_batch_nd(node: Node) -> list[ResultType]:
 
 
 def batched_shape(node: Node, x: Shape, block: Sequence[int], pads: Sequence[int]) -> Shape:
-    """Return the result's shape of SPACE_TO_BATCH_ND; raise ModelError for a remainder."""
+    """Return the result shape of SPACE_TO_BATCH_ND. Raises ModelError if blocks leave a remainder."""
     check_blocks(node, x, block, pads)
     sizes, batch = list(x), x[0]
     for axis, count in enumerate(block, 1):
@@ -209,7 +208,7 @@ def batched_shape(node: Node, x: Shape, block: Sequence[int], pads: Sequence[int
 
 
 def check_blocks(node: Node, x: Shape, block: Sequence[int], pairs: Sequence[int]) -> None:
-    """Raise ModelError unless there are positive block sizes and valid pairs for the operand's axes."""
+    """Raise ModelError unless block sizes are positive and pairs are valid for the operand's axes."""
     if not 1 <= len(block) < len(x) or len(pairs) != 2 * len(block):
         raise node.error(
             f"{len(block)} block sizes and {len(pairs)} paddings do not fit the operand {common.shape_text(x)}"
@@ -224,7 +223,7 @@ def batch_to_space_nd(node: Node) -> list[ResultType]:
 
 
 def spread_shape(node: Node, x: Shape, block: Sequence[int], crops: Sequence[int]) -> Shape:
-    """Return the result's shape of BATCH_TO_SPACE_ND; raise ModelError for invalid blocks or crops."""
+    """Return the result shape of BATCH_TO_SPACE_ND. Raises ModelError for invalid blocks or crops."""
     check_blocks(node, x, block, crops)
     sizes, batch = list(x), x[0]
     for axis, count in enumerate(block, 1):
@@ -244,7 +243,7 @@ def spread_shape(node: Node, x: Shape, block: Sequence[int], crops: Sequence[int
 
 
 def block_size(node: Node) -> int:
-    """Return the option ``block_size``; raise ModelError if it is below 1."""
+    """Return the option ``block_size``. Raises ModelError if it is below 1."""
     size = int(common.option(node, "block_size"))
     if size < 1:
         raise node.error(f"block_size is {size}; it must be positive")
@@ -271,13 +270,13 @@ def depth_to_space(node: Node) -> list[ResultType]:
 
 
 def dilate(node: Node) -> list[ResultType]:
-    """Infer operand 0 with ``d - 1`` elements between neighbours of each axis, d from operand 1."""
+    """Infer operand 0 with ``d - 1`` elements between neighbours of each axis. Operand 1 contains ``d``."""
     common.check_single(node, 2)
     return _by_axis(node, "dilations", dilated_shape)
 
 
 def dilated_shape(node: Node, x: Shape, dilations: Sequence[int]) -> Shape:
-    """Return sizes after dilation; raise ModelError for a dilation below 1. Empty axes stay empty."""
+    """Return sizes after dilation. Empty axes stay empty. Raises ModelError for a dilation below 1."""
     if len(dilations) != len(x) or any(d < 1 for d in dilations):
         raise node.error(f"dilations {list(dilations)} must be {len(x)} positive numbers")
     return tuple(None if d is None else max((d - 1) * by + 1, 0) for d, by in zip(x, dilations, strict=True))
@@ -290,7 +289,7 @@ def matrix_diag(node: Node) -> list[ResultType]:
 
 
 def matrix_set_diag(node: Node) -> list[ResultType]:
-    """Infer the type of operand 0 ``[…, rows, columns]``; operand 1 is ``[…, min(rows, columns)]``."""
+    """Infer the type of operand 0 ``[…, rows, columns]``. Operand 1 is ``[…, min(rows, columns)]``."""
     x, diagonal = common.shape_of(node, 0, least=2), common.shape_of(node, 1)
     if x is not None and diagonal is not None:
         check_diagonal(node, x, diagonal)
@@ -298,7 +297,7 @@ def matrix_set_diag(node: Node) -> list[ResultType]:
 
 
 def check_diagonal(node: Node, x: Shape, diagonal: Shape) -> None:
-    """Raise ModelError unless ``diagonal`` has one vector per matrix, as long as its shorter side."""
+    """Raise ModelError unless ``diagonal`` has one vector per matrix, with the length of its shorter side."""
     rows, columns = x[-2:]
     wanted: Shape = (*x[:-2], None if rows is None or columns is None else min(rows, columns))
     if not common.compatible(wanted, diagonal):

@@ -1,4 +1,4 @@
-"""Comparisons, logic on booleans, and choices between tensors."""
+"""Comparisons, Boolean logic, and selections."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from odc_mlir.ops.spec import COMMUTATIVE, ELEMENTWISE, NONE, Node, OperatorFami
 
 
 def verify_comparison(node: Node) -> None:
-    """Check that both operands have one element type."""
+    """Check that both operands have the same element type."""
     a, b = node.operand(0), node.operand(1)
     if a.dtype != b.dtype:
         raise node.error(f"operands are {a.dtype} and {b.dtype}; they must be equal")
 
 
 def select(node: Node) -> list[ResultType]:
-    """Infer the shape of ``x`` and ``y``; the condition has it, or is a scalar or a vector."""
+    """Infer the shape of ``x`` and ``y``. The condition has this shape, or is a scalar or a vector."""
     condition, x, y = (shape_of(node, index) for index in range(3))
     shape = same_shape(node, x, y, "the choices")
     if condition and shape is not None:

@@ -1,4 +1,4 @@
-"""Table look-ups, text features and hashes."""
+"""Table lookups, text features and hashes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from odc_mlir.ops.spec import Node, OperatorFamily, ResultType, Shape, moved, re
 
 
 def embedding_lookup(node: Node) -> list[ResultType]:
-    """Infer one row of the table per id, of the declared element type."""
+    """Infer one table row per id, with the declared element type."""
     ids, table, dtype = common.shape_of(node, 0, 1), common.shape_of(node, 1, least=2), node.results[0].dtype
     if table is None:
         return common.result(node, dtype, None)
@@ -15,7 +15,7 @@ def embedding_lookup(node: Node) -> list[ResultType]:
 
 
 def embedding_lookup_sparse(node: Node) -> list[ResultType]:
-    """Infer the dense shape without its last entry, followed by the shape of a row of the table."""
+    """Infer the dense shape except its last entry, followed by the shape of a table row."""
     ids, indices, weights = common.shape_of(node, 0, 1), common.shape_of(node, 1, 2), common.shape_of(node, 3, 1)
     dense, length = common.static_ints(node, 2), common.vector_length(node, 2)
     table = common.shape_of(node, 4, least=2)
@@ -63,7 +63,7 @@ def lsh_projection(node: Node) -> list[ResultType]:
 
 
 def is_dense(node: Node) -> bool:
-    """Return True if an LSH_PROJECTION is dense; raise ModelError for unknown types."""
+    """Return whether an LSH_PROJECTION is dense. Raises ModelError for unknown types."""
     kind = common.option(node, "type")
     if kind not in ("dense", "sparse"):
         raise node.error(f"type is {kind!r}; allowed are sparse, dense")

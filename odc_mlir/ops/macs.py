@@ -1,8 +1,8 @@
-"""Multiply-accumulates of operators with inner products.
+"""Numbers of multiply-accumulates of operators with inner products.
 
-Counts follow only from the operator's definition and shapes: multiplications by padding count; multiplications of
-single elements (activations, peepholes, interpolation, sums of squares) do not. Unknown dimensions count as 0. The work
-of called subgraphs is in :mod:`odc_mlir.runtime.execution.work`.
+Counts depend only on definition and shapes of the operator. Multiplications by padding count. Multiplications of single
+elements (activations, peepholes, interpolation, sums of squares) do not. Unknown dimensions count as 0.
+:mod:`odc_mlir.runtime.execution.work` adds the work of called subgraphs.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ def _dims(info: TensorInfo) -> list[int]:
 
 
 def product(node: Node) -> int:
-    """Count results times weights of one output channel; the quantisation rule has the channel axis."""
+    """Count results times weights of one output channel. The quantisation rule defines the channel axis."""
     weights, axis = _dims(node.operand(1)), node.spec.quant.weights[1]
     channels = weights[axis] if weights and axis is not None else 0
     return size(node.results[0]) * math.prod(weights) // channels if channels else 0
 
 
 def transposed(node: Node) -> int:
-    """Count for weights ``[O, kh, kw, I]`` or ``[kd, kh, kw, O, I]``: every input meets all taps of all outputs."""
+    """Count inputs times taps and outputs, for weights ``[O, kh, kw, I]`` or ``[kd, kh, kw, O, I]``."""
     return size(node.operand(2)) * math.prod(_dims(node.operand(1))[:-1])
 
 
 def batch_matmul(node: Node) -> int:
-    """Count, for each result, the elements of a row of the left matrix."""
+    """Count results times the length of a row in the left matrix."""
     left = node.operand(0).shape or ()
     inner = left[-2 if node.options.get("adjoint_lhs") else -1] if len(left) > 1 else 0
     return size(node.results[0]) * (inner or 0)
 
 
 def bcq_fully_connected(node: Node) -> int:
-    """Count decoded weights ``[O, H]`` times ``[H, B]``."""
+    """Count products of decoded weights ``[O, H]`` with ``[H, B]``."""
     return size(node.results[0]) * (_dims(node.operand(0)) or [0])[0]
 
 
 def recurrent(node: Node) -> int:
-    """Count each matrix once per step and sequence; the input's last axis is a vector."""
+    """Count each matrix once per step and sequence. The last axis of the input is a vector."""
     matrices = 0
     for operand, info in zip(node.spec.operands, node.operands, strict=False):
         if info is not None and "weights" in operand.name and len(info.shape or ()) == 2:
@@ -68,6 +68,6 @@ def _vectors(node: Node) -> int:
 
 
 def attention(node: Node) -> int:
-    """Count four projections of one token, and the token's scores and weighted sum over all rows of the cache."""
+    """Count four projections of one token, and its scores and weighted sum over all cache rows."""
     projections = sum(size(required(node, name)) for name in ("wq", "wk", "wv", "wo"))
     return projections + size(required(node, "k_cache")) + size(required(node, "v_cache"))

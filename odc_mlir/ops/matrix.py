@@ -16,7 +16,7 @@ def _matrix(node: Node, index: int, adjoint: bool) -> Shape | None:
 
 
 def batch_matmul(node: Node) -> list[ResultType]:
-    """Infer ``[..., M, N]`` from ``[..., M, K]`` and ``[..., K, N]``; adjoint operands are transposed."""
+    """Infer ``[..., M, N]`` from ``[..., M, K]`` and ``[..., K, N]``. Adjoint operands are transposed."""
     a = _matrix(node, 0, bool(option(node, "adjoint_lhs")))
     b = _matrix(node, 1, bool(option(node, "adjoint_rhs")))
     dtype = node.results[0].dtype
@@ -27,14 +27,13 @@ def batch_matmul(node: Node) -> list[ResultType]:
 
 
 def verify_batch_matmul(node: Node) -> None:
-    """Check that the left operand and the result have the same element type; results of int8 may be int32."""
+    """Check that left operand and result have the same element type. Results of int8 may be int32."""
     left, out = node.operand(0).dtype, node.results[0].dtype
     if left != out and (left, out) != ("int8", "int32"):
         raise node.error(f"the left operand is {left}, the result {out}; use equal types, or int8 and int32")
 
 
 def _columns(options: Mapping[str, Any]) -> int:
-    """Return the axis of the right matrix that holds the results' columns."""
     return -2 if options["adjoint_rhs"] else -1
 
 

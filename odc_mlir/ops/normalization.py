@@ -11,7 +11,7 @@ LARGEST_RADIUS = 1 << 20
 
 
 def verify_l2_normalization(node: Node) -> None:
-    """Check that there is an axis."""
+    """Check element types and rank."""
     verify_first_dtype(node)
     shape_of(node, 0, least=1)
 

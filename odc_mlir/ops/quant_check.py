@@ -1,7 +1,7 @@
 """Checks that reject quantised tensors which an operator would misinterpret.
 
-Kernels read the scales with which they compute. These checks cover other parameters: parameters that change although
-codes are only moved, several scales instead of one, and scales of plain integers.
+Kernels compute with the scales that they read. These checks cover other parameters: different parameters before and
+after a move of codes, several scales instead of one, and scales of plain integers.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from odc_mlir.errors import UnsupportedError
 from odc_mlir.ops.spec import Node, QuantKind, QuantParams, TensorInfo
 
-# Operators that move codes and rescale operands to the result's scale if necessary.
+# Operators that move codes, and rescale operands to the result's scale if necessary.
 _REQUANTISING = frozenset({"CONCATENATION"})
-# Operators that handle several scales or ignore scales by definition, and LSTM, which has two lists of operands.
+# Operators that support several scales or ignore scales by definition. LSTM has two lists of operands.
 _READING_ALL = frozenset({"QUANTIZE", "DEQUANTIZE", "CAST", "BITCAST", "IF", "WHILE", "CALL", "CUSTOM", "LSTM"})
 _VIEWS = frozenset({"RESHAPE", "SQUEEZE", "EXPAND_DIMS"})
 # Operators on plain integers of any width.
@@ -42,7 +42,6 @@ def check_quantisation(node: Node) -> None:
 
 
 def _check_moved(node: Node) -> None:
-    """Check that moved codes keep their scale and zero point."""
     rule = node.spec.quant
     first = node.results[0]
     others: list[TensorInfo | None] = [*node.results[1:]]
@@ -63,7 +62,7 @@ def _check_moved(node: Node) -> None:
 
 
 def _check_scales(node: Node) -> None:
-    """Check that computed tensors have one scale, unless the operator keeps the axis of their scales."""
+    """Check that computed tensors have one scale, unless the operator preserves the axis of the scales."""
     for index, info in _computed(node):
         if info.quant is None or info.quant.per_tensor or _is_factor(node, index):
             continue
@@ -73,7 +72,6 @@ def _check_scales(node: Node) -> None:
 
 
 def _computed(node: Node) -> Iterator[tuple[int | None, TensorInfo]]:
-    """Yield computed quantised tensors: operands with their index, and results with None."""
     for index, info in enumerate(node.operands):
         if info is not None and not info.is_const and info.is_coded:
             yield index, info
@@ -81,7 +79,7 @@ def _computed(node: Node) -> Iterator[tuple[int | None, TensorInfo]]:
 
 
 def _is_factor(node: Node, index: int | None) -> bool:
-    """Return True for weights and biases, which may have a scale per channel."""
+    """Return whether an operand is a weight or bias, which may have a scale per channel."""
     rule = node.spec.quant
     return index is not None and (
         index in rule.weights or index in rule.biases or (node.spec.name == "BATCH_MATMUL" and index == 1)
@@ -89,12 +87,12 @@ def _is_factor(node: Node, index: int | None) -> bool:
 
 
 def _is_bias(node: Node, index: int) -> bool:
-    """Return True for operands that are added to sums; kernels read their scale."""
+    """Return whether an operand is added to sums. Kernels read its scale."""
     return index < len(node.operands) and node.spec.operand_name(index).endswith("bias")
 
 
 def _axis_is_kept(node: Node) -> bool:
-    """Return True if operand and result of a view or transposition have their scales along one axis."""
+    """Return whether operand and result of a view or transposition have their scales along the same axis."""
     source, result = node.operand(0), node.results[0]
     if source.quant is None or result.quant is None or source.shape is None or result.shape is None:
         return False
@@ -116,7 +114,7 @@ def _before(info: TensorInfo, quant: QuantParams) -> int | None:
 
 
 def _check_plain(node: Node) -> None:
-    """Check that plain integers have no scale other than 1."""
+    """Check that plain integers have scale 1."""
     rule = node.spec.quant
     if rule.kind in (QuantKind.NONE, QuantKind.SAME):
         return

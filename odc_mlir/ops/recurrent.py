@@ -1,7 +1,7 @@
-"""Recurrent operators: LSTM, RNN, GRU, and SVDF, whose state consists of recent inputs.
+"""Recurrent operators: LSTM, RNN, GRU and SVDF.
 
-Names of operands contain the gate, and in bidirectional operators the direction, so that shape functions and kernels
-can find them.
+Names of operands contain the gate, and in bidirectional operators the direction. Shape functions and kernels look them
+up by name.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from odc_mlir.ops.spec import PURE, STATEFUL, Bias, OperatorFamily, QuantRule, gates, real_only
 
 GATES = ("input", "forget", "cell", "output")
-PEEPHOLE_GATES = ("input", "forget", "output")  # the gates that read the cell state
+PEEPHOLE_GATES = ("input", "forget", "output")  # gates that read the cell state
 DIRECTIONS = ("fw_", "bw_")
 
 _KEEPS_STATE = "its state has no recorded range"
@@ -22,17 +22,16 @@ def _optional(*names: str) -> str:
 
 
 def _states(*names: str) -> str:
-    """Return optional state operands; an omitted state is zero at the start of each run."""
+    """Return optional state operands. An omitted state is zero at the start of each run."""
     return " ".join(f"{name}*?" for name in names)
 
 
 def _by_gate(pattern: str) -> str:
-    """Return one operand per gate; if operands of the input gate are omitted, it is coupled to the forget gate."""
+    """Return one operand per gate. Without operands, the input gate is coupled to the forget gate."""
     return " ".join(pattern.format(gate) + "?" * (gate == "input") for gate in GATES)
 
 
 def _cell(direction: str = "") -> str:
-    """Return weights and biases of one LSTM cell."""
     return " ".join(
         (
             _by_gate(direction + "input_to_{}_weights"),
@@ -45,7 +44,7 @@ def _cell(direction: str = "") -> str:
 
 
 def _full_or_basic_lstm() -> str:
-    """Return the operands of the full kernel; the basic kernel uses the first five, of which 1 and 4 are state."""
+    """Return the operands of the full kernel. The basic kernel has the first five, with states 1 and 4."""
     words = [word.rstrip("?") + "?" if index >= 5 else word for index, word in enumerate(_FULL_LSTM.split())]
     words[1], words[4] = f"{words[1]}*", f"{words[4]}*"
     return " ".join(words)
@@ -56,7 +55,6 @@ def _rnn_cell(direction: str = "") -> str:
 
 
 def _matrices(operands: Iterable[str]) -> tuple[int, ...]:
-    """Return the indices of weights that are matrices, not vectors."""
     names = [word.rstrip("?*") for word in operands]
     return tuple(i for i, name in enumerate(names) if name.endswith("_weights") and "cell_to_" not in name)
 

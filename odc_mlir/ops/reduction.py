@@ -17,7 +17,7 @@ def cumsum(node: Node) -> list[ResultType]:
 
 
 def segment_sum(node: Node) -> list[ResultType]:
-    """Infer one slice per segment; their number is the last segment id plus one."""
+    """Infer one slice per segment. Their number is the last segment id plus one."""
     x, dtype = common.shape_of(node, 0, least=1), node.operand(0).dtype
     length = common.vector_length(node, 1)
     ids = common.static_ints(node, 1) if (length or 0) <= common.MAX_CONSTANT_LIST else None
@@ -28,7 +28,7 @@ def segment_sum(node: Node) -> list[ResultType]:
 
 
 def segment_count(node: Node, ids: Sequence[int]) -> int:
-    """Return the number of segments; raise ModelError unless ids start at 0 and rise by 0 or 1."""
+    """Return the number of segments. Raises ModelError unless ids start at 0 and increase by 0 or 1."""
     for before, after in zip((0, *ids), ids, strict=False):
         if after - before not in (0, 1) or (ids[0] != 0):
             raise node.error(f"segment ids go from {before} to {after}; they must start at 0 and go up by 0 or 1")
@@ -36,7 +36,7 @@ def segment_count(node: Node, ids: Sequence[int]) -> int:
 
 
 def unsorted_segment(node: Node) -> list[ResultType]:
-    """Infer ``num_segments`` slices; segment ids have the shape of the operand's first axes."""
+    """Infer ``num_segments`` slices. Segment ids have the shape of the operand's first axes."""
     x, ids, count, dtype = (
         common.shape_of(node, 0),
         common.shape_of(node, 1),
@@ -71,7 +71,7 @@ def reduce_window(node: Node) -> list[ResultType]:
 def windows_shape(
     node: Node, x: Shape, window: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> Shape:
-    """Return the number of window positions along each axis; raise ModelError if the window does not fit."""
+    """Return the number of window positions along each axis. Raises ModelError if the window does not fit."""
     if not len(x) == len(window) == len(strides) == len(dilations):
         raise node.error(f"window {list(window)}, strides and dilations must have {len(x)} entries each")
     if min((*window, *strides, *dilations), default=1) < 1:
@@ -88,7 +88,7 @@ def windows_shape(
 
 
 def window_function(node: Node) -> str:
-    """Return the reduction of a REDUCE_WINDOW; raise ModelError for ``unsupported``."""
+    """Return the reduction of a REDUCE_WINDOW. Raises ModelError for ``unsupported``."""
     function = str(common.option(node, "reduce_function"))
     if function == "unsupported":
         raise node.error("reduce_function is unsupported; it must name a reduction")

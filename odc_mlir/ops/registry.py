@@ -18,7 +18,7 @@ InferShapes = Callable[["Sequence[TensorInfo | None]", "Sequence[TensorInfo]", b
 
 @dataclass(frozen=True, slots=True)
 class CustomOp:
-    """A registered operator: ``evaluate`` and ``infer`` of :meth:`CustomOps.register`."""
+    """A registered operator. See :meth:`CustomOps.register` for ``evaluate`` and ``infer``."""
 
     code: str
     evaluate: Evaluate
@@ -26,9 +26,10 @@ class CustomOp:
 
 
 class CustomOps:
-    """Custom operators by custom code; inherits from ``parent``.
+    """Custom operators by custom code, including those of ``parent``.
 
-    A session has a registry whose parent is the default one, so that its operators do not affect other sessions.
+    The registry of a session has the default registry as parent. Registrations in a session thus do not affect other
+    sessions.
     """
 
     def __init__(self, parent: CustomOps | None = None) -> None:
@@ -38,13 +39,13 @@ class CustomOps:
     def register(
         self, code: str, evaluate: Evaluate, *, infer: InferShapes | None = None, replace: bool = False
     ) -> None:
-        """Register ``evaluate`` for operators with the custom code ``code``, which may be one that we define.
+        """Register ``evaluate`` for operators with the custom code ``code``, even a public one.
 
         ``evaluate(inputs, outputs, options)`` gets the operands as read-only arrays (None for omitted ones), the
         model's description of each result (name, dtype, shape, quant) and the operator's raw option bytes. It returns
         one array per result, of the declared element type. The optional ``infer(inputs, outputs, options)`` returns the
-        results' shapes (None for unknown sizes) before the run. Raises OptionError for an invalid code, and for a code
-        that is already registered here unless ``replace`` is True.
+        results' shapes (None for unknown sizes) before the run. Raises OptionError for an invalid code, and, unless
+        ``replace``, for a code that is already registered here.
         """
         if not isinstance(code, str) or not code:
             raise OptionError(f"a custom code is a non-empty string, not {code!r}")
@@ -55,28 +56,27 @@ class CustomOps:
         self._operators[code] = CustomOp(code, evaluate, infer)
 
     def remove(self, code: str) -> None:
-        """Remove ``code``; raise OptionError if it is not registered here."""
+        """Remove ``code``. Raises OptionError if it is not registered here."""
         if self._operators.pop(code, None) is None:
             raise OptionError(f"custom operator {code!r} is not registered")
 
     def get(self, code: str) -> CustomOp | None:
-        """Return the operator registered for ``code``, here or in the parent."""
+        """Return the operator for ``code``, registered here or in the parent."""
         found = self._operators.get(code)
         return self._parent.get(code) if found is None and self._parent is not None else found
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over registered codes, including the parent's."""
         return iter(dict.fromkeys((*self._operators, *(self._parent or ()))))
 
 
 @cache
 def default_custom_ops() -> CustomOps:
-    """Return the registry of the process, to which ``odc_mlir.register_custom_op`` adds."""
+    """Return the registry of the process. ``odc_mlir.register_custom_op`` adds to it."""
     return CustomOps()
 
 
 def register_custom_op(
     code: str, evaluate: Evaluate, *, infer: InferShapes | None = None, replace: bool = False
 ) -> None:
-    """Register ``evaluate`` for custom operators in the whole process; see :meth:`CustomOps.register`."""
+    """Register ``evaluate`` for the whole process. See :meth:`CustomOps.register`."""
     default_custom_ops().register(code, evaluate, infer=infer, replace=replace)

@@ -24,7 +24,7 @@ def resize(node: Node) -> list[ResultType]:
 
 
 def resize_modes(node: Node) -> tuple[bool, bool]:
-    """Return ``(align_corners, half_pixel_centers)``; raise ModelError if both are set."""
+    """Return ``(align_corners, half_pixel_centers)``. Raises ModelError if both are set."""
     align, half = bool(option(node, "align_corners")), bool(option(node, "half_pixel_centers"))
     if align and half:
         raise node.error("align_corners and half_pixel_centers cannot both be set")

@@ -1,4 +1,4 @@
-"""Operators on resource variables and hash tables, which have handles."""
+"""Operators on resource variables and hash tables, both referred to by handles."""
 
 from __future__ import annotations
 

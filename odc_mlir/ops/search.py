@@ -1,4 +1,4 @@
-"""Search operators: largest and smallest elements, coordinates, distinct values, boxes, buckets."""
+"""Search operators: maxima and minima, coordinates, distinct values, boxes, buckets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from odc_mlir.ops.spec import Node, OperatorFamily, ResultType, moved, real_only
 
 
 def place(node: Node) -> list[ResultType]:
-    """Infer operand 0 without the axis in operand 1, of the declared element type."""
+    """Infer operand 0 without the axis in operand 1, with the declared element type."""
     x, axis, dtype = common.shape_of(node, 0, least=1), common.static_int(node, 1), node.results[0].dtype
     if x is None:
         return common.result(node, dtype, None)
@@ -20,7 +20,7 @@ def place(node: Node) -> list[ResultType]:
 
 
 def topk_v2(node: Node) -> list[ResultType]:
-    """Infer the ``k`` largest elements of each row, and their indices of the declared type."""
+    """Infer the ``k`` largest elements of each row, and their indices with the declared type."""
     x, k = common.shape_of(node, 0, least=1), common.static_int(node, 1)
     dtypes = (node.operand(0).dtype, node.results[1].dtype)
     if x is None:
@@ -47,7 +47,7 @@ def unique(node: Node) -> list[ResultType]:
 
 
 def _boxes(node: Node) -> int | None:
-    """Return the length of the list of selected boxes; raise ModelError if operands do not match."""
+    """Return the length of the list of selected boxes. Raises ModelError if operands do not match."""
     boxes, scores = common.shape_of(node, 0, 2), common.shape_of(node, 1, 1)
     if boxes is not None:
         common.same_dim(node, boxes[1], 4, "corners of a box")
@@ -73,12 +73,12 @@ def non_max_suppression_v5(node: Node) -> list[ResultType]:
 
 
 def bucketize(node: Node) -> list[ResultType]:
-    """Infer bucket numbers in the operand's shape."""
+    """Infer bucket indices with the operand's shape."""
     return common.result(node, "int32", common.shape_of(node, 0))
 
 
 def boundaries(node: Node) -> tuple[float, ...]:
-    """Return the boundaries between buckets; raise ModelError unless they are in order."""
+    """Return the boundaries between buckets. Raises ModelError unless they are in order."""
     values = tuple(float(v) for v in common.option(node, "boundaries") or ())
     if any(not a <= b for a, b in pairwise(values)):
         raise node.error("the boundaries must be in ascending order")
@@ -86,7 +86,7 @@ def boundaries(node: Node) -> tuple[float, ...]:
 
 
 def verify_place(node: Node) -> None:
-    """Check that the option names the result's element type, if it names a valid one."""
+    """Check that the option is the result's element type, if it is a valid one."""
     written, declared = common.option(node, "output_type"), node.results[0].dtype
     if written in ("int32", "int64") and written != declared:
         raise node.error(f"output_type is {written}, the result is {declared}; they must be equal")

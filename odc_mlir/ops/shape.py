@@ -1,4 +1,4 @@
-"""Operators that move elements without computing."""
+"""Operators that move elements without arithmetic."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Index = slice | int | None  # None inserts an axis
 
 @dataclass(frozen=True, slots=True)
 class Masks:
-    """Masks of a strided slice: bit i belongs to the i-th entry of begin, end and strides."""
+    """Masks of a strided slice. Bit i belongs to entry i of begin, end and strides."""
 
     begin: int
     end: int
@@ -37,7 +37,7 @@ class Masks:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Part of a tensor: one index per entry, and the result's sizes (None if unknown)."""
+    """Slice of a tensor: one index per entry, and the result's sizes (None if unknown)."""
 
     indices: tuple[Index, ...]
     shape: Shape
@@ -50,10 +50,10 @@ def masks_of(node: Node) -> Masks:
 
 
 def expand_entries(node: Node, count: int, rank: int, masks: Masks) -> list[int | str | None]:
-    """Return the full index: an entry's number, "full" for a whole axis, None for a new axis.
+    """Return the full index: an entry's index, "full" for a whole axis, or None for a new axis.
 
     An ellipsis and missing trailing entries become whole axes. An entry in both the ellipsis mask and the new-axis mask
-    is an ellipsis. Raises ModelError for more entries than axes or several ellipses.
+    is an ellipsis. Raises ModelError for more entries than axes, or for several ellipses.
     """
     ellipses = [i for i in range(count) if masks.ellipsis >> i & 1]
     if len(ellipses) > 1:
@@ -74,7 +74,7 @@ def expand_entries(node: Node, count: int, rank: int, masks: Masks) -> list[int 
 def strided_slice(
     node: Node, shape: Shape, begin: Sequence[int], end: Sequence[int], strides: Sequence[int], masks: Masks
 ) -> Taken:
-    """Return the slice of a STRIDED_SLICE; raise ModelError for a single position outside the axis."""
+    """Return the slice of a STRIDED_SLICE. Raises ModelError for a single position outside of the axis."""
     if not len(begin) == len(end) == len(strides):
         raise node.error(f"begin, end and strides have {len(begin)}, {len(end)} and {len(strides)} entries")
     if 0 in strides:
@@ -109,7 +109,7 @@ def _start(size: int, place: int, begin: int, stride: int, masks: Masks) -> int:
 
 
 def _single(node: Node, size: int | None, place: int, begin: int, stride: int, masks: Masks) -> int:
-    """Return the position of an entry with shrink_axis."""
+    """Return the position of an entry in shrink_axis."""
     if size is None:
         return begin
     start = 0 if masks.begin >> place & 1 else begin + size if begin < 0 else begin
@@ -119,7 +119,7 @@ def _single(node: Node, size: int | None, place: int, begin: int, stride: int, m
 
 
 def _range(size: int | None, place: int, begin: int, end: int, stride: int, masks: Masks) -> tuple[slice, int | None]:
-    """Return positions from begin to end as a numpy slice, and their number."""
+    """Return a numpy slice from begin to end, and its length."""
     if size is None:
         return slice(None), None
     start = _start(size, place, begin, stride, masks)
@@ -136,7 +136,7 @@ def _range(size: int | None, place: int, begin: int, end: int, stride: int, mask
 
 
 def plain_slice(node: Node, shape: Shape, begin: Sequence[int], size: Sequence[int]) -> Taken:
-    """Return the slice of a SLICE; a size of -1 means everything from ``begin`` on."""
+    """Return the slice of a SLICE. A size of -1 means all elements from ``begin`` on."""
     if not len(begin) == len(size) == len(shape):
         raise node.error(
             f"begin has {len(begin)} entries, size {len(size)}; the operand {shape_text(shape)} needs {len(shape)}"
@@ -161,7 +161,7 @@ def plain_slice(node: Node, shape: Shape, begin: Sequence[int], size: Sequence[i
 def reshape(node: Node) -> list[ResultType]:
     """Infer operand 0 with the shape in operand 1, or in the option ``new_shape``.
 
-    The option is used if operand 1 is omitted or not a vector; without an option either, the declared shape is used.
+    The option is used if operand 1 is omitted or not a vector. Without either, the declared shape is used.
     """
     x, dtype = shape_of(node, 0), node.operand(0).dtype
     wanted = written_shape(node)
@@ -175,7 +175,7 @@ def reshape(node: Node) -> list[ResultType]:
 
 
 def written_shape(node: Node) -> tuple[int, ...] | None:
-    """Return the shape in the option, or None if operand 1 determines it.
+    """Return the shape in the option, or None if operand 1 determines the shape.
 
     The option is used if operand 1 is omitted, or if operand 1 is not a vector and the option is not empty.
     """
@@ -188,7 +188,7 @@ def written_shape(node: Node) -> tuple[int, ...] | None:
 
 
 def new_shape(node: Node, x: Shape | None, wanted: Sequence[int]) -> Shape:
-    """Return ``wanted`` with -1 replaced by the rest; raise ModelError if the element count differs."""
+    """Return ``wanted`` with the remaining size instead of -1. Raises ModelError if the element count differs."""
     if sum(d == -1 for d in wanted) > 1 or any(d < -1 for d in wanted):
         raise node.error(f"the new shape {list(wanted)} must have at most one -1 and no other negative size")
     known = math.prod(d for d in wanted if d >= 0)
@@ -205,7 +205,7 @@ def new_shape(node: Node, x: Shape | None, wanted: Sequence[int]) -> Shape:
 
 
 def squeeze(node: Node) -> list[ResultType]:
-    """Infer the operand without the axes in ``squeeze_dims`` (all of size 1 if it is empty)."""
+    """Infer the operand without the axes in ``squeeze_dims``. By default, all axes of size 1 are removed."""
     x, dtype = shape_of(node, 0), node.operand(0).dtype
     if x is None:
         return result(node, dtype, None)
@@ -214,7 +214,7 @@ def squeeze(node: Node) -> list[ResultType]:
 
 
 def squeezed_axes(node: Node, x: Shape) -> frozenset[int] | None:
-    """Return the axes that SQUEEZE drops, None if unknown; raise ModelError for sizes other than 1."""
+    """Return the axes that SQUEEZE removes, or None if unknown. Raises ModelError for sizes other than 1."""
     named = tuple(option(node, "squeeze_dims") or ())
     if not named:
         return None if None in x else frozenset(i for i, d in enumerate(x) if d == 1)
@@ -277,7 +277,7 @@ def slice_(node: Node) -> list[ResultType]:
     begin, size = static_ints(node, 1), static_ints(node, 2)
     if x is None:
         return result(node, dtype, unknown_shape(next((n for n in lengths if n is not None), None)))
-    if begin is None or size is None or min(begin, default=0) < 0:  # kernels refuse a begin below 0, but files have it
+    if begin is None or size is None or min(begin, default=0) < 0:  # kernels reject a begin below 0, but files have it
         known = [None if d == -1 else d for d in size] if size is not None and len(size) == len(x) else [None] * len(x)
         if any(d is not None and d < 0 for d in known):
             raise node.error(f"size is {size}; entries must not be below -1")
@@ -286,7 +286,7 @@ def slice_(node: Node) -> list[ResultType]:
 
 
 def pack(node: Node) -> list[ResultType]:
-    """Infer operands of one shape stacked along a new axis."""
+    """Infer operands of equal shape, stacked along a new axis."""
     count, dtype = len(node.operands), node.operand(0).dtype
     if option(node, "values_count") != count:
         raise node.error(f"values_count is {option(node, 'values_count')}, but there are {count} operands")
@@ -300,7 +300,7 @@ def pack(node: Node) -> list[ResultType]:
 
 
 def concatenation(node: Node) -> list[ResultType]:
-    """Infer operands joined along ``axis``; their other sizes must agree. Scalars make a vector."""
+    """Infer operands joined along ``axis``. Their other sizes must agree. Scalars form a vector."""
     dtype = node.operand(0).dtype
     shapes = [shape_of(node, i) for i in range(len(node.operands))]
     known = [s for s in shapes if s is not None]
@@ -350,7 +350,7 @@ def transpose(node: Node) -> list[ResultType]:
 
 
 def permutation(node: Node, order: Sequence[int], rank: int) -> tuple[int, ...]:
-    """Return ``order`` counted from the front; raise ModelError unless it permutes ``rank`` axes."""
+    """Return ``order`` counted from the front. Raises ModelError unless it permutes ``rank`` axes."""
     axes = tuple(normal_axis(node, axis, rank) for axis in order)
     if sorted(axes) != list(range(rank)):
         raise node.error(f"the permutation {list(order)} must name each of the {rank} axes once")

@@ -15,7 +15,7 @@ from odc_mlir.errors import ModelError
 
 @dataclass(slots=True, eq=False)
 class DimMetadata:
-    """One level of a sparse tensor; index vectors keep their stored width (int32, uint16 or uint8)."""
+    """One level of a sparse tensor. Index vectors keep their stored width (int32, uint16 or uint8)."""
 
     format: str
     dense_size: int = 0
@@ -33,7 +33,7 @@ class DimMetadata:
 class Sparsity:
     """Layout of a constant's stored elements.
 
-    ``dims`` has one level per entry of ``traversal_order``, which lists the dimensions of the tensor and then the block
+    ``dims`` has one level per entry of ``traversal_order``, which lists the dimensions of the tensor, then the block
     dimensions. Block dimension ``b`` divides the dimension ``block_map[b]``.
     """
 
@@ -43,14 +43,14 @@ class Sparsity:
 
 
 def same_array(a: NDArray[Any] | None, b: NDArray[Any] | None) -> bool:
-    """Return True for equal dtype, shape and bytes."""
+    """Return whether dtype, shape and bytes are equal."""
     if a is None or b is None:
         return a is b
     return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
 def densify(values: NDArray[Any], sparsity: Sparsity, shape: Sequence[int]) -> NDArray[Any]:
-    """Return the dense tensor of ``shape`` with ``values`` placed by ``sparsity``, zeros elsewhere.
+    """Return the dense tensor of ``shape`` with ``values`` at the positions of ``sparsity``, and zeros elsewhere.
 
     Values and indices beyond the last position are padding. Raises ModelError if the layout contradicts itself or the
     shape, or if there are too few values.
@@ -72,7 +72,7 @@ def densify(values: NDArray[Any], sparsity: Sparsity, shape: Sequence[int]) -> N
 
 
 def _places(sparsity: Sparsity, most: int) -> list[NDArray[np.int64]]:
-    """Return the coordinates of all stored elements for each level; ``most`` bounds their number."""
+    """Return the coordinates of all stored elements for each level. ``most`` bounds their number."""
     places: list[NDArray[np.int64]] = []
     count = 1
     for number, level in enumerate(sparsity.dims):
@@ -96,7 +96,6 @@ def _check_count(count: int, most: int, number: int) -> None:
 
 
 def _compressed(level: DimMetadata, count: int, number: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return parents and coordinates of a level in compressed rows."""
     if level.segments is None or level.indices is None:
         raise ModelError(f"level {number} has no segments or indices")
     segments, indices = level.segments.astype(np.int64), level.indices.astype(np.int64)

@@ -1,7 +1,7 @@
-"""Types of the operator table: entries, and operators and tensors as their functions receive them.
+"""Types of the operator table: table entries, operators and tensors.
 
 An :class:`OpSpec` is the only declaration of an operator. The IR class, importer, exporter, verifier, shape inference,
-host execution and generated docs derive from it. This module does not import xDSL, so the runtime never loads it.
+host execution and generated docs derive from it. This module does not import xDSL, so the runtime never loads xDSL.
 """
 
 from __future__ import annotations
@@ -27,16 +27,19 @@ ChannelAxis = int | Callable[[Mapping[str, Any]], int]
 
 
 class QuantKind(StrEnum):
-    NONE = "none"  # no real values are involved, or their contents do not matter
+    NONE = "none"  # no real values, or their contents do not matter
     FLOAT = "float"  # works only on real values
-    OWN = "own"  # computes: each result has parameters of its own
+    OWN = "own"  # computes results with parameters of their own
     SAME = "same"  # moves codes: operands and results have the same parameters
-    FIXED = "fixed"  # computes: the results' parameters follow from the element type
+    FIXED = "fixed"  # computes results with parameters that depend only on the element type
 
 
 @dataclass(frozen=True, slots=True)
 class Bias:
-    """Role of a bias, with the scale ``input scale * weight scale`` per channel and zero point 0."""
+    """Operands ``input`` and ``weights`` of the product to which a bias is added.
+
+    The bias has the scale ``input scale * weight scale`` per channel, and zero point 0.
+    """
 
     input: int
     weights: int
@@ -51,23 +54,23 @@ class StateParameters(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QuantRule:
-    """Quantisation rule of one operator; operands are given by index.
+    """Quantisation rule of an operator. Operands are given by index.
 
-    The rule does not limit element types; the kernel does. Float operands without a role are *activations*; integers,
-    booleans and text are never quantised.
+    The kernel, not the rule, limits element types. Float operands without a role are *activations*. Integers, booleans
+    and text are never quantised.
 
-    * ``weights``: channel axis of each operand that holds weights (None: always one scale);
-    * ``biases``: for each bias, the operands to whose product it is added;
-    * ``states``: the kind of parameters of each state operand;
+    * ``weights``: channel axis of each weight operand (None: always one scale);
+    * ``biases``: for each bias, the operands of the product to which it is added;
+    * ``states``: kind of parameters of each state operand;
     * ``stored``: further constants that weight-only models store as codes, with the axis of their scales (None: one
       scale), which may depend on options;
-    * ``source``: the operand of a move; results have its parameters. If ``source`` is None, the result holds codes of
-      several operands, and the operands in ``joined`` (all if it is empty) have the result's parameters;
+    * ``source``: operand of a move, whose parameters the results have. If ``source`` is None, the result holds codes of
+      the operands in ``joined`` (by default all), which have the result's parameters;
     * ``left``: float operands that stay float;
-    * ``not_negative``: operands whose values are at least zero;
+    * ``not_negative``: operands whose values are never negative;
     * ``not_zero``: constants that must have no zeros, even after rounding;
     * ``table``: name of the fixed parameters;
-    * ``reason``: why an operator stays with float values.
+    * ``reason``: reason why an operator keeps float values.
     """
 
     kind: QuantKind = QuantKind.OWN
@@ -85,21 +88,18 @@ class QuantRule:
 
     @property
     def moves(self) -> bool:
-        """Return whether results have one operand's parameters."""
         return self.source is not None
 
     @property
     def joins(self) -> bool:
-        """Return whether operands have the result's parameters."""
         return self.kind is QuantKind.SAME and self.source is None
 
     def trained(self, options: Mapping[str, Any]) -> dict[int, int | None]:
-        """Return operands that hold trained constants, with the axis of their scales in weight-only models."""
+        """Return the operands with trained constants, with the axis of their scales in weight-only models."""
         found = {index: axis(options) if callable(axis) else axis for index, axis in self.stored.items()}
         return {**self.weights, **found}
 
     def is_joined(self, operand: int) -> bool:
-        """Return True if ``operand`` must have the result's parameters."""
         return self.joins and (not self.joined or operand in self.joined)
 
 
@@ -108,7 +108,7 @@ OWN = QuantRule()
 
 
 def real_only(reason: str, *, left: tuple[int, ...] = (), stored: tuple[int, ...] = ()) -> QuantRule:
-    """Return the rule of an operator on real values; ``stored`` are weights with output channels along axis 0."""
+    """Return the rule of an operator on real values. ``stored`` are weights with output channels along axis 0."""
     return QuantRule(QuantKind.FLOAT, left=left, reason=reason, stored=MappingProxyType(dict.fromkeys(stored, 0)))
 
 
@@ -119,12 +119,12 @@ def moved(source: int = 0, *, table: ChannelAxis | None = None) -> QuantRule:
 
 
 def joined(*operands: int) -> QuantRule:
-    """Return the rule of an operator whose result holds codes of several operands (default: all)."""
+    """Return the rule of an operator whose result holds codes of several operands, by default all."""
     return QuantRule(QuantKind.SAME, joined=operands)
 
 
 def fixed(table: str) -> QuantRule:
-    """Return the rule of an operator whose results have the fixed parameters in ``table``."""
+    """Return the rule of an operator whose results have the fixed parameters called ``table``."""
     return QuantRule(QuantKind.FIXED, table=table)
 
 
@@ -162,12 +162,12 @@ class Trait(StrEnum):
 
 
 SAME_SCALE = 2.0**-16
-"""Largest relative difference between roundings of the same scale."""
+"""Largest relative difference between two roundings of one scale."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuantParams:
-    """Affine quantisation ``real = scale * (code - zero_point)``; per axis if there are several scales."""
+    """Affine quantisation ``real = scale * (code - zero_point)``. Several scales are per axis."""
 
     scales: tuple[float, ...]  # each exactly a float32
     zero_points: tuple[int, ...]
@@ -179,7 +179,7 @@ class QuantParams:
 
     @property
     def scale(self) -> float:
-        """The scale of a per-tensor quantised tensor."""
+        """Scale of a per-tensor quantised tensor."""
         return self.scales[0]
 
     @property
@@ -187,7 +187,7 @@ class QuantParams:
         return self.zero_points[0]
 
     def agrees(self, other: QuantParams | None) -> bool:
-        """Return True if codes represent the same numbers with ``other``; scales may differ by rounding."""
+        """Return whether codes represent the same numbers with ``other``. Scales may differ by rounding."""
         if other is None or self.zero_points != other.zero_points or len(self.scales) != len(other.scales):
             return False
         pairs = zip(self.scales, other.scales, strict=True)
@@ -195,7 +195,7 @@ class QuantParams:
 
 
 class ResultType(NamedTuple):
-    """Inferred type of one result; ``shape`` None means unknown rank, a None dimension unknown size."""
+    """Inferred type of one result. None is an unknown rank or dimension."""
 
     dtype: str
     shape: Shape | None
@@ -205,7 +205,7 @@ class ResultType(NamedTuple):
 class Blockwise:
     """Storage of a float constant in blocks along its last axis: ``real = scale * (code - zero_point)``.
 
-    ``codes`` is the stored element type; ``scales`` and ``zero_points`` (None: all 0) have one entry per block of
+    ``codes`` is the stored element type. ``scales`` and ``zero_points`` (None: all 0) have one entry per block of
     ``size`` codes.
     """
 
@@ -219,9 +219,11 @@ class Blockwise:
 class TensorInfo:
     """Description of a tensor for shape functions, verifiers and kernels.
 
-    ``data`` holds the raw little-endian bytes of a constant, None for other tensors; ``sparsity`` is the layout of a
-    sparse constant, ``blockwise`` the storage of a float constant in blocks. ``mx_axis`` is the axis along which the
-    elements of a microscaling type share exponents. ``foreign_quant`` names a custom quantisation.
+    ``data``: raw little-endian bytes of a constant, else None.
+    ``sparsity``: layout of a sparse constant.
+    ``blockwise``: storage of a float constant in blocks.
+    ``mx_axis``: axis along which elements of a microscaling type share exponents.
+    ``foreign_quant``: name of a custom quantisation.
     """
 
     name: str
@@ -246,18 +248,18 @@ class TensorInfo:
 
     @property
     def is_coded(self) -> bool:
-        """True for integers with scales and zero points."""
+        """Whether the elements are integers with scales and zero points."""
         return self.quant is not None and self.info.is_integer
 
     @property
     def static_shape(self) -> tuple[int, ...]:
-        """The shape; raises ModelError where a dimension is unknown."""
+        """The shape. Raises ModelError if a dimension is unknown."""
         if self.shape is None or any(d is None for d in self.shape):
             raise ModelError("the shape is not fully known here", tensor=self.name)
         return tuple(d for d in self.shape if d is not None)
 
     def array(self) -> Array:
-        """Return the constant's value as a read-only array in storage dtype; raise ModelError for others."""
+        """Return the constant's value as a read-only array in storage dtype. Raises ModelError for other tensors."""
         if self._array is None:
             from odc_mlir.ops.constants import decode_constant
 
@@ -276,7 +278,7 @@ class Callee:
 
 @dataclass(slots=True)
 class Node:
-    """One operator with its tensors and options, independent of its source (file or IR)."""
+    """One operator with its tensors and options, from a file or from IR."""
 
     spec: OpSpec
     operands: tuple[TensorInfo | None, ...]  # None: omitted optional operand
@@ -288,14 +290,14 @@ class Node:
     custom_options: bytes = b""
     intermediates: tuple[TensorInfo | None, ...] = ()
     mutating: tuple[bool, ...] = ()  # by operand, from the model's record
-    # subgraphs of control flow, by the value of the option that names them: an index in a file, a symbol in IR
+    # subgraphs of control flow, by the value of the option: an index in a file, a symbol in IR
     callees: Mapping[Any, Callee] = field(default_factory=dict)
-    subgraphs: Mapping[Any, Execute] = field(default_factory=dict)  # the subgraphs as functions, at run time
-    context: Context = field(default_factory=Context)  # state and options shared by the operators of a run
+    subgraphs: Mapping[Any, Execute] = field(default_factory=dict)  # subgraphs as functions, at run time
+    context: Context = field(default_factory=Context)  # state and options of all operators
     place: tuple[int, int] = (0, 0)  # (subgraph, operator) in the model
 
     def operand(self, index: int) -> TensorInfo:
-        """Return operand ``index``; raise ModelError if it is omitted."""
+        """Return operand ``index``. Raises ModelError if it is omitted."""
         value = self.operands[index] if index < len(self.operands) else None
         if value is None:
             raise self.error(f"operand {index} ({self.spec.operand_name(index)}) is required")
@@ -306,13 +308,13 @@ class Node:
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates of the operator without called subgraphs; unknown dimensions count as 0."""
+        """Number of multiply-accumulates, without called subgraphs. Unknown dimensions count as 0."""
         count = self.spec.macs_function
         return 0 if count is None else count(self)
 
     @property
     def mutated(self) -> tuple[int, ...]:
-        """Indices of the given operands that the operator writes; variables among them are state."""
+        """Indices of the operands that the operator writes. Variables among them are state."""
         declared = self.spec.operands
         return tuple(
             index
@@ -322,15 +324,14 @@ class Node:
         )
 
     def private_state(self) -> dict[str, Any]:
-        """Return the private state of this operator, initially empty. Call this in every run."""
+        """Return the private state of this operator, initially empty. Kernels call this in every run."""
         return self.context.state.private.setdefault(self.place, {})
 
     def const(self, index: int) -> Array:
-        """Return the value of constant operand ``index``; raise ModelError if it is not constant."""
+        """Return the value of operand ``index``. Raises ModelError if it is not constant."""
         return self.operand(index).array()
 
     def error(self, message: str, **where: Any) -> ModelError:
-        """Return a ModelError that names this operator."""
         return ModelError(message, op=self.spec.name, tensor=where.pop("tensor", self.name), **where)
 
 
@@ -338,33 +339,33 @@ class Node:
 class Operand:
     """One operand or result.
 
-    An operator writes its ``mutated`` operands, such as state of recurrent operators and caches; it has
-    ``Trait.STATEFUL`` and not ``Trait.PURE``. The prepared kernel receives a writable array in storage dtype, reads the
-    old contents and writes the new contents in place, ``state[...] = new``, before it returns; results must not share
+    An operator writes its ``mutated`` operands, such as caches and states of recurrent operators. It has
+    ``Trait.STATEFUL`` and not ``Trait.PURE``. The prepared kernel receives a writable array in storage dtype. It reads
+    the old contents and writes the new ones in place, ``state[...] = new``, before it returns. Results must not share
     memory with the array. The next run reads the new contents of a variable tensor; executors hide the change from
-    other operators. For other tensors the kernel gets a copy, so that changes are lost. An omitted operand is None.
+    other operators. For other tensors, the kernel gets a copy, and changes are lost. An omitted operand is None.
     """
 
     name: str
     optional: bool = False
-    variadic: bool = False  # only the last operand (or result) may be
+    variadic: bool = False  # only the last operand or result may be variadic
     dtypes: tuple[str, ...] = ()  # allowed element types, empty for any
     mutated: bool = False
 
 
 @dataclass(frozen=True)
 class OpSpec:
-    """One operator.
+    """Declaration of one operator.
 
-    ``name`` is the schema's BuiltinOperator name; the IR op is ``circle.<name in lower case>``. ``options`` names the
-    schema's options table: its fields are the op's properties. ``infer``, ``kernel``, ``verify`` and
-    ``macs`` are ``module:function`` strings, imported when first used:
+    ``name`` is the schema's BuiltinOperator name, and the IR operation is ``circle.<name in lower case>``. The fields
+    of the schema's options table ``options`` become properties of the operation. ``infer``, ``kernel``, ``verify`` and
+    ``macs`` are ``module:function`` strings, imported on first use:
 
     * ``infer(node) -> Sequence[ResultType]`` from operand types, constants and options;
-    * ``kernel(node) -> Execute`` does everything that can fail or be precomputed and returns the function that runs;
-    * ``verify(node) -> None`` raises ``node.error(...)`` for rules other than counts and dtypes, which the table has;
-      afterwards ``infer`` checks the shapes;
-    * ``macs(node) -> int`` counts multiply-accumulates; operators without inner products have none.
+    * ``kernel(node) -> Execute`` performs all checks and precomputations, and returns the function that runs;
+    * ``verify(node) -> None`` raises ``node.error(...)`` for rules other than counts and element types, which the table
+      has, and shapes, which ``infer`` checks afterwards;
+    * ``macs(node) -> int`` counts multiply-accumulates of operators with inner products.
     """
 
     name: str
@@ -396,7 +397,7 @@ class OpSpec:
 
     @cached_property
     def kernel_function(self) -> Callable[[Node], Execute]:
-        """The kernel, preceded by a check for quantised tensors that the kernel would misinterpret."""
+        """Kernel, preceded by a check for quantised tensors that the kernel would misinterpret."""
         check, kernel = _resolve("odc_mlir.ops.quant_check:check_quantisation"), _resolve(self.kernel)
 
         def prepare(node: Node) -> Execute:
@@ -408,12 +409,12 @@ class OpSpec:
 
     @cached_property
     def check_function(self) -> Callable[[Node], None] | None:
-        """The verifier alone, for callers that infer the shape themselves."""
+        """Verifier alone, for callers that infer the shape themselves."""
         return _resolve(self.verify) if self.verify else None
 
     @cached_property
     def verify_function(self) -> Callable[[Node], None] | None:
-        """The verifier, followed by the shape function; None if there is no verifier."""
+        """Verifier followed by the shape function, or None if there is no verifier."""
         check = self.check_function
         if check is None:
             return None
@@ -436,7 +437,7 @@ COMMUTATIVE = ELEMENTWISE | {Trait.COMMUTATIVE}
 STATEFUL = frozenset({Trait.STATEFUL})
 _INTEGERS = ("int32", "int64")
 
-# Verifiers that many operators share, by keyword; "own" stands for the operator's own verifier.
+# Verifiers of many operators, by keyword. "own" is the operator's own verifier.
 _VERIFIERS = {
     "own": "verify_{}",
     "first": "infer.common:verify_first_dtype",
@@ -447,14 +448,16 @@ _VERIFIERS = {
 
 @dataclass(frozen=True)
 class OperatorFamily:
-    """Declaration of the operators in ``module`` with the fields that they share; a call declares one operator.
+    """Declaration of operators in ``module`` with common fields. A call declares one operator.
 
     Operands and results are words: a name, ``...`` if variadic, ``*`` if the operator writes it, ``?`` if optional, and
-    after a colon the element types, separated by ``|`` (``int``: int32 and int64). Functions are by default named after
-    the operator, in ``module`` and in the kernels' module ``kernels`` (default: of the same name). ``unary`` is another
-    function in these modules, ``infer.common:unary`` one in ``odc_mlir.ops.infer.common``. ``verify`` is a function or
-    a word: ``first`` or ``same`` (the first operand or all operands have the result's element type), ``shapes`` (any
-    types) or ``own`` (the operator's own verifier); None: no check. ``options`` ``*``: the operator's own table.
+    after a colon the element types, separated by ``|`` (``int``: int32 and int64).
+
+    Functions are by default named after the operator, in ``module`` and in the kernel module ``kernels`` (by default of
+    the same name). ``unary`` is another function in these modules, ``infer.common:unary`` one in
+    ``odc_mlir.ops.infer.common``. ``verify`` is a function, None, or a word: ``first`` or ``same`` (the first operand
+    or all operands have the result's element type), ``shapes`` (any types) or ``own`` (the operator's own verifier). If
+    ``options`` is ``*``, the operator has its own table.
     """
 
     module: str
@@ -478,7 +481,7 @@ class OperatorFamily:
         macs: str = "",
         **fields: Any,
     ) -> OpSpec:
-        """Return the operator ``name``, with functions named ``function``; ``fields`` replace shared fields."""
+        """Return the operator ``name`` with functions named ``function``. ``fields`` override common fields."""
         shared, function = replace(self, **fields), function or name.lower()
         kernels = f"odc_mlir.runtime.kernels.{shared.kernels or self.module.rpartition('.')[2]}"
         return OpSpec(
@@ -501,7 +504,7 @@ class OperatorFamily:
 
 
 def parse_operands(text: str) -> tuple[Operand, ...]:
-    """Parse operands or results, see :class:`OperatorFamily`."""
+    """Parse operands or results in the syntax of :class:`OperatorFamily`."""
     return tuple(map(_operand, text.split()))
 
 
@@ -518,5 +521,5 @@ def _resolve(reference: str) -> Callable[..., Any]:
 
 
 def numpy_dtype(name: str) -> np.dtype:
-    """Return the storage dtype of the element type called ``name``."""
+    """Return the storage dtype of an element type."""
     return DTYPES[name].numpy

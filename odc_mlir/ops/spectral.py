@@ -9,7 +9,7 @@ _REAL_OF = {"complex64": "float32", "complex128": "float64"}
 
 
 def part(node: Node) -> list[ResultType]:
-    """Infer reals of half the size of complex numbers."""
+    """Infer real numbers with half the size of complex numbers."""
     return result(node, _REAL_OF[node.operand(0).dtype], shape_of(node, 0))
 
 

@@ -1,4 +1,4 @@
-"""Work of operators, for reports and cost models."""
+"""Work of operators for reports and cost models."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from odc_mlir.ops.spec import Node, TensorInfo, Trait
 
 
 class HostRates(Protocol):
-    """Times of host kernels in nanoseconds; :class:`odc_mlir.targets.costs.HostCosts` is an implementation."""
+    """Times of host kernels in ns, such as :class:`odc_mlir.targets.costs.HostCosts`."""
 
     def of_kernel(self, names: tuple[str, ...], is_view: bool, elements: int, macs: int) -> float:
-        """Return the time of a kernel for elements and multiply-accumulates; ``names`` are its :func:`kernel_names`."""
+        """Return the time of a kernel. ``names`` are its :func:`kernel_names`."""
 
 
 def host_ns(node: Node, rates: HostRates) -> float:
-    """Return the modelled time of the host kernel in ns; unknown dimensions count as 0."""
+    """Return the modelled time of the host kernel in ns. Unknown dimensions count as 0."""
     return rates.of_kernel(kernel_names(node), is_view(node), moved_elements(node), node.macs)
 
 
 def is_view(node: Node) -> bool:
-    """Return True if the operator only reshapes its operand."""
+    """Return whether the operator only reshapes its operand."""
     return Trait.VIEW in node.spec.traits
 
 
@@ -33,23 +33,23 @@ def kernel_names(node: Node) -> tuple[str, ...]:
 
 
 def size(info: TensorInfo) -> int:
-    """Return the number of elements of a tensor; unknown dimensions count as 0."""
+    """Return the number of elements of a tensor. Unknown dimensions count as 0."""
     return 0 if info.shape is None else math.prod(dim or 0 for dim in info.shape)
 
 
 def tensor_bytes(info: TensorInfo) -> int:
-    """Return the bytes of a tensor in memory; unknown dimensions count as 0."""
+    """Return the size of a tensor in memory, in bytes. Unknown dimensions count as 0."""
     return size(info) * info.info.numpy.itemsize
 
 
 def largest_tensor(node: Node) -> int:
-    """Return the elements of the largest tensor that is computed or read at run time."""
+    """Return the number of elements of the largest tensor that is not constant."""
     tensors = [t for t in (*node.operands, *node.results) if t is not None and not t.is_const]
     return max(map(size, tensors), default=0)
 
 
 def moved_elements(node: Node) -> int:
-    """Return the elements that a kernel processes: the largest tensor, or a convolution's patches."""
+    """Return the number of elements that a kernel processes: the largest tensor, or a convolution's patches."""
     channels = (node.results[0].shape or (0,))[-1:] if node.results else ()
     patches = node.macs // channels[0] if channels and channels[0] else 0
     return max(largest_tensor(node), patches)

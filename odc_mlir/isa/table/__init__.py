@@ -1,1 +1,1 @@
-"""The rows of the instruction table, a file for each group: fields, effects and costs in one place."""
+"""Rows of the instruction table, one file per group. A row declares fields, effects and cost."""

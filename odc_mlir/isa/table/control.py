@@ -1,4 +1,4 @@
-"""Instructions of the fetch engine, and ``sync``, which every queue has."""
+"""Instructions of the fetch engine, and ``sync``, which all queues have."""
 
 from __future__ import annotations
 

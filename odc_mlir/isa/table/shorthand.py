@@ -1,4 +1,4 @@
-"""Constructors of fields that many instructions have."""
+"""Constructors of common fields."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from odc_mlir.isa.fields import TYPES, Field, Kind
 
 
 def type_of(name: str, doc: str) -> Field:
-    """Return the field of a code type."""
+    """Return a field for a code type."""
     return Field(name, 2, doc, Kind.ENUM, values=TYPES)
 
 
 def enum(name: str, bits: int, doc: str, *values: str) -> Field:
-    """Return an enum field with ``values``."""
+    """Return an enum field."""
     return Field(name, bits, doc, Kind.ENUM, values=values)
 
 
@@ -23,18 +23,17 @@ def flag(name: str, doc: str) -> Field:
 
 
 def memory(name: str, doc: str) -> Field:
-    """Return the field of an address in any memory behind a port."""
+    """Return a field for an address in any memory behind a port."""
     return Field(name, 32, doc, Kind.MEMORY)
 
 
 def sram(name: str, doc: str) -> Field:
-    """Return the field of an address in memory that is never off-chip."""
+    """Return a field for an address in memory that is never off-chip."""
     return Field(name, 32, doc, Kind.MEMORY, in_sram=True)
 
 
 def _local(kind: Kind, bits: int) -> Callable[..., Field]:
     def address(name: str, doc: str, *, optional: bool = False) -> Field:
-        """Return the field of an address in one local memory."""
         return Field(name, bits, doc, kind, optional=optional)
 
     return address
@@ -48,37 +47,37 @@ table = _local(Kind.TABLE, 12)
 
 
 def count(name: str, bits: int, doc: str) -> Field:
-    """Return the field of a number >= 0."""
+    """Return a field for a number >= 0."""
     return Field(name, bits, doc)
 
 
 def factor(name: str, bits: int, doc: str) -> Field:
-    """Return the field of a factor, whose default is 1."""
+    """Return a field for a factor, whose default is 1."""
     return Field(name, bits, doc, default=1)
 
 
 def signed(name: str, bits: int, doc: str) -> Field:
-    """Return the field of a number that may be negative."""
+    """Return a field for a number that may be negative."""
     return Field(name, bits, doc, signed=True)
 
 
 def limits() -> tuple[Field, ...]:
-    """Return the fields of a result's limits."""
+    """Return fields for the smallest and the largest result."""
     return (signed("act_min", 16, "smallest code of the result"), signed("act_max", 16, "largest code of the result"))
 
 
 def clamp() -> tuple[Field, ...]:
-    """Return the fields of a result's zero point and limits."""
+    """Return fields for the result's zero point and limits."""
     return (signed("out_zero", 16, "zero point added after scaling"), *limits())
 
 
 def pixel_strides(name: str) -> tuple[Field, ...]:
-    """Return the fields of the distances between pixels and between rows of a tile."""
+    """Return fields for the distances between pixels and between rows of a tile."""
     return (count(f"{name}_stride_x", 16, "bytes"), count(f"{name}_stride_y", 16, "bytes"))
 
 
 def scale(name: str, doc: str) -> tuple[Field, ...]:
-    """Return the fields of a scale: multiplier and exponent."""
+    """Return fields for multiplier and exponent of a scale."""
     return (
         signed(f"{name}_multiplier", 32, f"{doc}: Q0.31 multiplier"),
         signed(f"{name}_exponent", 8, f"{doc}: power of two, positive shifts left"),
@@ -86,7 +85,7 @@ def scale(name: str, doc: str) -> tuple[Field, ...]:
 
 
 def window() -> tuple[Field, ...]:
-    """Return the fields of the sizes of a result and of the windows that slide over the operand."""
+    """Return fields for the sizes of the result and of the sliding windows."""
     return (
         count("out_width", 12, "result pixels per row"),
         count("out_height", 12, "result rows"),

@@ -21,7 +21,7 @@ from odc_mlir.isa.table.shorthand import (
 
 CODINGS = ("raw", "rice", "huffman")
 FORMS = ("full", "bias")
-POSITION_BYTES = 4  # size of a row number of ``scatter``
+POSITION_BYTES = 4  # size of a row index of ``scatter``
 _STRIDES = (
     count("size0", 16, "contiguous bytes"),
     factor("size1", 12, "runs of size0 (pixels)"),
@@ -34,7 +34,7 @@ _STRIDES = (
 
 
 def param_bytes(entries: int, form: int) -> int:
-    """Return the bytes that a ``param`` instruction reads."""
+    """Return the number of bytes that a ``param`` instruction reads."""
     if FORMS[form] == "full":
         return fields.FULL_RECORD_BYTES * entries
     return fields.COMMON_RECORD_BYTES + fields.BIAS_BYTES * entries
@@ -95,7 +95,7 @@ def _scatter(v: fields.Values) -> fields.Effects:
 
 
 def index_bytes(v: fields.Values) -> int:
-    """Return the bytes of an index of ``gather``."""
+    """Return the size of an index of ``gather``, in bytes."""
     return 8 if v.get("wide", 0) else 4
 
 

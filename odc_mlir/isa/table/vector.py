@@ -26,7 +26,7 @@ def _vop(v: fields.Values) -> fields.Effects:
 
 
 def _table_bytes(v: fields.Values, kind: str) -> int:
-    """Return the bytes of the table that a ``vop`` reads; 0 without a table."""
+    """Return the size of the table that a ``vop`` reads, or 0."""
     if kind in SIGMOIDS:
         return fields.SIGMOID_TABLE_BYTES
     if kind == "lut" and fields.item_bytes(v, "a_type") > 1:
@@ -35,7 +35,6 @@ def _table_bytes(v: fields.Values, kind: str) -> int:
 
 
 def _operand(v: fields.Values, field: str, name: str, kind: str) -> fields.Area:
-    """Return the area of an operand of ``vop``; the result has no broadcast."""
     elements = v["size0"] if name == "out" or v.get(f"{name}_stride0", 0) else 1
     stride1, stride2 = v.get(f"{name}_stride1", 0), v.get(f"{name}_stride2", 0)
     return fields.strided(field, elements * fields.item_bytes(v, kind), v["size1"], stride1, v["size2"], stride2)

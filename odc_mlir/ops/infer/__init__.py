@@ -1,1 +1,1 @@
-"""Shape functions and verifiers of operators: one module per family, and shared rules."""
+"""Shape functions and verifiers of operators, and their common rules."""

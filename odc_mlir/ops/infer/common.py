@@ -1,7 +1,7 @@
-"""Helpers of shape functions and verifiers: operands, options, windows, names, broadcasting, axes, limits and types.
+"""Helpers of shape functions and verifiers: operands, options, windows, names, broadcasting, axes, limits, types.
 
-Shape functions accept partly known shapes: an unknown rank is None, an unknown dimension is None. They raise
-``node.error`` for operands that are invalid whatever the unknown sizes are, and never return a negative size.
+Shape functions accept partly known shapes. An unknown rank or dimension is None. They raise ``node.error`` for operands
+that are invalid for all values of the unknown sizes, and never return a negative size.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from odc_mlir.ops.constants import MAX_RANK
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import Array, Node, ResultType, Shape, TensorInfo
 
-MAX_BYTES = 1 << 31  # a larger tensor is refused: a mistake or an attack, not a model for a device
+MAX_BYTES = 1 << 31  # larger tensors are rejected: they are mistakes or attacks, not models for a device
 MAX_CONSTANT_LIST = 1 << 16  # longest constant operand that a shape function reads
 
 
 def shape_text(shape: Shape | None) -> str:
-    """Return a shape as text: ``[1, ?, 3]``, or ``unknown``."""
+    """Return the text of a shape: ``[1, ?, 3]``, or ``unknown``."""
     return "unknown" if shape is None else "[" + ", ".join("?" if d is None else str(d) for d in shape) + "]"
 
 
 def shape_of(node: Node, index: int, ranks: int | Sequence[int] | None = None, least: int = 0) -> Shape | None:
-    """Return the shape of operand ``index``, None for an unknown rank; raise ModelError for invalid ranks."""
+    """Return the shape of operand ``index``, or None for an unknown rank. Raises ModelError for invalid ranks."""
     info = node.operand(index)
     if info.shape is None:
         return None
@@ -43,7 +43,7 @@ def shape_of(node: Node, index: int, ranks: int | Sequence[int] | None = None, l
 
 
 def check_elements(node: Node, shape: Iterable[int | None], dtype: str) -> None:
-    """Raise ModelError if a tensor exceeds MAX_BYTES, and AllocationError if it exceeds the limit of the run.
+    """Raise ModelError if a tensor exceeds MAX_BYTES, AllocationError if it exceeds the limit of the run.
 
     Kernels call this function before they allocate arrays whose size depends on values, such as the ends of a range.
     """
@@ -64,7 +64,7 @@ def check_elements(node: Node, shape: Iterable[int | None], dtype: str) -> None:
 
 
 def result(node: Node, dtype: str, shape: Shape | None) -> list[ResultType]:
-    """Return the only result of an operator; raise ModelError if it is too large."""
+    """Return the type of the only result. Raises ModelError if it is too large."""
     if shape is not None:
         check_elements(node, shape, dtype)
         if len(shape) > MAX_RANK:
@@ -73,7 +73,7 @@ def result(node: Node, dtype: str, shape: Shape | None) -> list[ResultType]:
 
 
 def option(node: Node, name: str) -> Any:
-    """Return a field of the options table; raise ModelError if the operator has no options."""
+    """Return a field of the options table. Raises ModelError if the operator has no options."""
     try:
         return node.options[name]
     except KeyError:
@@ -81,7 +81,7 @@ def option(node: Node, name: str) -> Any:
 
 
 def static_ints(node: Node, index: int) -> tuple[int, ...] | None:
-    """Return the flattened value of a constant integer operand, None if it is computed."""
+    """Return the flattened value of a constant integer operand, or None if it is computed."""
     info = node.operand(index)
     if not info.info.is_integer:
         raise node.error(f"operand {index} ({node.spec.operand_name(index)}) is {info.dtype}; it must hold integers")
@@ -94,7 +94,7 @@ def static_ints(node: Node, index: int) -> tuple[int, ...] | None:
 
 
 def check_single(node: Node, index: int) -> None:
-    """Raise ModelError if operand ``index`` is known not to have exactly one element."""
+    """Raise ModelError if operand ``index`` cannot have exactly one element."""
     shape = shape_of(node, index)
     if shape is not None and any(d not in (None, 1) for d in shape):
         what = f"operand {index} ({node.spec.operand_name(index)})"
@@ -102,14 +102,14 @@ def check_single(node: Node, index: int) -> None:
 
 
 def static_int(node: Node, index: int) -> int | None:
-    """Return the value of a constant one-element integer operand, None if it is computed."""
+    """Return the value of a constant one-element integer operand, or None if it is computed."""
     check_single(node, index)
     values = static_ints(node, index)
     return None if values is None else values[0]
 
 
 def vector_length(node: Node, index: int) -> int | None:
-    """Return the number of entries of a list operand, or None; raise ModelError for rank 2 and more."""
+    """Return the length of a vector operand, or None if unknown. Raises ModelError for rank 2 and more."""
     shape = shape_of(node, index, (0, 1))
     if shape is None:
         return None
@@ -117,12 +117,12 @@ def vector_length(node: Node, index: int) -> int | None:
 
 
 def unknown_shape(rank: int | None) -> Shape | None:
-    """Return a shape of known rank without known sizes."""
-    return None if rank is None else (None,) * min(rank, MAX_RANK + 1)  # a longer shape is refused anyway
+    """Return a shape of ``rank`` unknown sizes."""
+    return None if rank is None else (None,) * min(rank, MAX_RANK + 1)  # longer shapes are rejected
 
 
 def wanted_shape(node: Node, index: int, dtype: str) -> list[ResultType]:
-    """Infer a result of the shape in operand ``index``, whose sizes are unknown if it is computed."""
+    """Infer a result with the shape in operand ``index``. If the operand is computed, sizes are unknown."""
     length, sizes = vector_length(node, index), static_ints(node, index)
     if sizes is None:
         return result(node, dtype, unknown_shape(length))
@@ -137,14 +137,14 @@ def shaped(node: Node) -> list[ResultType]:
 
 
 def normal_axis(node: Node, axis: int, rank: int) -> int:
-    """Return ``axis`` counted from the front; raise ModelError outside ``[-rank, rank)``."""
+    """Return ``axis`` counted from the front. Raises ModelError outside of ``[-rank, rank)``."""
     if not -rank <= axis < rank:
         raise node.error(f"axis {axis} is out of range for rank {rank}; allowed are {-rank} to {rank - 1}")
     return axis % rank
 
 
 def compatible(declared: Shape | None, inferred: Shape | None) -> bool:
-    """Return True if both can be shapes of one tensor: equal rank and equal known dimensions."""
+    """Return whether one tensor can have both shapes: equal rank and equal known dimensions."""
     if declared is None or inferred is None:
         return True
     if len(declared) != len(inferred):
@@ -153,14 +153,14 @@ def compatible(declared: Shape | None, inferred: Shape | None) -> bool:
 
 
 def same_dim(node: Node, a: int | None, b: int | None, what: str) -> int | None:
-    """Return the size that two dimensions share; raise ModelError if they differ."""
+    """Return the common size of two dimensions. Raises ModelError if they differ."""
     if a is not None and b is not None and a != b:
         raise node.error(f"{what}: {a} and {b} must be equal")
     return b if a is None else a
 
 
 def same_shape(node: Node, a: Shape | None, b: Shape | None, what: str) -> Shape | None:
-    """Return the shape that two tensors share, None if both are unknown; raise ModelError if they differ."""
+    """Return the common shape of two tensors, or None if both are unknown. Raises ModelError if they differ."""
     if a is None or b is None:
         return b if a is None else a
     if len(a) != len(b):
@@ -169,7 +169,7 @@ def same_shape(node: Node, a: Shape | None, b: Shape | None, what: str) -> Shape
 
 
 def broadcast(node: Node, a: Shape, b: Shape) -> Shape:
-    """Broadcast two shapes as numpy does. An unknown size with 1 or another unknown stays unknown."""
+    """Broadcast two shapes as numpy does. An unknown size stays unknown with 1 or another unknown size."""
     rank = max(len(a), len(b))
     left, right = (1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b
     sizes: list[int | None] = []
@@ -211,7 +211,7 @@ def open_results(node: Node) -> list[ResultType]:
 
 
 def reduce(node: Node) -> list[ResultType]:
-    """Infer operand 0 reduced over the axes in operand 1, kept with size 1 if ``keep_dims``."""
+    """Infer operand 0 reduced over the axes in operand 1. If ``keep_dims``, they remain with size 1."""
     shape, keep = shape_of(node, 0), bool(option(node, "keep_dims"))
     vector_length(node, 1)
     axes = static_ints(node, 1)
@@ -225,11 +225,11 @@ def reduce(node: Node) -> list[ResultType]:
 
 
 def verify_shapes(node: Node) -> None:
-    """Accept any element types: the shape function checks the rest."""
+    """Accept all element types. The shape function checks the rest."""
 
 
 def verify_same_dtype(node: Node) -> None:
-    """Check that all operands (only the joined ones if the operator joins some) have the result's element type."""
+    """Check that all operands, or only the joined ones if any, have the result's element type."""
     expected, joined = node.results[0].dtype, node.spec.quant.joined
     for index, info in enumerate(node.operands):
         if info is not None and info.dtype != expected and (not joined or index in joined):
@@ -241,7 +241,7 @@ def verify_same_dtype(node: Node) -> None:
 
 
 def verify_first_dtype(node: Node) -> None:
-    """Check that the operand that the operator moves, or else the first operand, has the result's element type."""
+    """Check that the moved operand, by default the first, has the result's element type."""
     first, expected = node.operand(node.spec.quant.source or 0), node.results[0].dtype
     if first.dtype != expected:
         raise node.error(f"the operand is {first.dtype}, the result {expected}; they must be equal")
@@ -263,7 +263,7 @@ AXES = ("depth", "height", "width")
 
 @dataclass(frozen=True, slots=True)
 class WindowOptions:
-    """Stride, dilation (each (y, x)) and padding of a window operator, checked to be positive."""
+    """Stride and dilation (each (y, x)) and padding of a window operator. All are positive."""
 
     stride: tuple[int, int]
     dilation: tuple[int, int]
@@ -272,7 +272,7 @@ class WindowOptions:
 
 @dataclass(frozen=True, slots=True)
 class WindowAxis:
-    """One axis of a window: result size (None for an unknown input) and padding before and after."""
+    """One axis of a window: result size (None for an unknown input), and padding before and after."""
 
     output: int | None
     before: int
@@ -280,7 +280,7 @@ class WindowAxis:
 
 
 def positive(node: Node, name: str, value: int | None = None) -> int:
-    """Return ``value``, by default the option ``name``; raise ModelError unless it is in 1 … LARGEST."""
+    """Return ``value``, by default the option ``name``. Raises ModelError unless it is in 1 … LARGEST."""
     value = int(option(node, name)) if value is None else value
     if not 1 <= value <= LARGEST:
         raise node.error(f"{name} is {value}; it must be from 1 to {LARGEST}")
@@ -288,14 +288,14 @@ def positive(node: Node, name: str, value: int | None = None) -> int:
 
 
 def window_options(node: Node, *, dilated: bool = True) -> WindowOptions:
-    """Return stride, dilation and padding of a convolution or pool; raise ModelError for invalid ones."""
+    """Return stride, dilation and padding of a convolution or pool. Raises ModelError for invalid ones."""
     names = [("stride_h", "stride_w"), ("dilation_h_factor", "dilation_w_factor")]
     pairs = [(positive(node, y), positive(node, x)) for y, x in names[: 2 if dilated else 1]]
     return WindowOptions(pairs[0], pairs[1] if dilated else (1, 1), padding_of(node))
 
 
 def padding_of(node: Node) -> str:
-    """Return the option ``padding``; raise ModelError unless it is ``same`` or ``valid``."""
+    """Return the option ``padding``. Raises ModelError unless it is ``same`` or ``valid``."""
     padding: str = option(node, "padding")
     if padding not in ("same", "valid"):
         raise node.error(f"padding is {padding!r}; allowed are same, valid")
@@ -318,7 +318,7 @@ def place_window(
 def axis_window(
     node: Node, name: str, size: int | None, kernel: int, stride: int, dilation: int, padding: str
 ) -> WindowAxis:
-    """Return result size and padding along one axis; if padding is odd, the extra element is at the end, as in TFLite.
+    """Return result size and padding along one axis. An odd padding has the extra element at the end, as in TFLite.
 
     Raises ModelError if a window without padding does not fit into the input.
     """
@@ -337,7 +337,7 @@ def axis_window(
 def transposed_pad(size: int, kernel: int, stride: int, padding: str, output: int) -> int:
     """Return the padding before one axis of a transposed convolution: half of the window's overhang.
 
-    ``size``: size of the input along the axis; ``output``: size of the result.
+    ``size`` is the input size along the axis, ``output`` the result size.
     """
     if padding == "valid":
         return 0
@@ -351,12 +351,12 @@ def position(node: Node, name: str) -> int:
 
 
 def named(node: Node, name: str) -> TensorInfo | None:
-    """Return the operand called ``name``, or None if it is omitted or not in the table."""
+    """Return the operand called ``name``, or None if it is omitted or unknown."""
     return node.optional(position(node, name))
 
 
 def required(node: Node, name: str) -> TensorInfo:
-    """Return the operand called ``name``; raise ModelError if it is omitted."""
+    """Return the operand called ``name``. Raises ModelError if it is omitted."""
     info = named(node, name)
     if info is None:
         raise node.error(f"{name} is left out; it is required here")
@@ -364,7 +364,7 @@ def required(node: Node, name: str) -> TensorInfo:
 
 
 def constants(node: Node) -> dict[str, Array]:
-    """Return the contents of all constant operands by name."""
+    """Return the values of all constant operands by name."""
     return {
         node.spec.operand_name(index): info.array()
         for index, info in enumerate(node.operands)

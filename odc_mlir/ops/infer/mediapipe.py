@@ -1,8 +1,8 @@
-"""Shapes of MediaPipe's custom operators. Everything is float32, images are NHWC.
+"""Shapes of MediaPipe's custom operators. All tensors are float32, images are NHWC.
 
 ``mediapipe/util/tflite/operations`` of https://github.com/google-ai-edge/mediapipe defines them. Options of
-convolutions and pools are structures of little-endian int32 fields, those of transforms are maps. Transforms are
-supported in version 2; version 1 has other options and another arithmetic.
+convolutions and pools are structures of little-endian int32 fields; options of transforms are maps. Only version 2 of
+transforms is supported: version 1 has other options and other arithmetic.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ _VERSION = 2  # supported version of transforms
 
 
 def _fields(node: Node, count: int) -> tuple[int, ...]:
-    """Return the first ``count`` fields of the options; raise ModelError if there are fewer."""
     data = bytes(node.custom_options)
     if len(data) < count * _FIELD_BYTES:
         raise node.error(f"the options have {len(data)} bytes; they must have at least {count * _FIELD_BYTES}")
@@ -44,7 +43,6 @@ def verify_float32(node: Node) -> None:
 
 
 def _transposed_size(size: int | None, kernel: int | None, stride: int, padding: str) -> int | None:
-    """Return the size of the result along one axis."""
     if size is None or kernel is None:
         return None
     overhang = max(0, kernel - (size - 1) % stride - 1) if padding == "same" else 0
@@ -52,7 +50,6 @@ def _transposed_size(size: int | None, kernel: int | None, stride: int, padding:
 
 
 def _transposed_options(node: Node) -> tuple[str, tuple[int, int]]:
-    """Return padding and stride (height, width)."""
     padding, stride_w, stride_h = _fields(node, 3)
     stride = (
         common.positive(node, "the stride's height", stride_h),
@@ -62,7 +59,7 @@ def _transposed_options(node: Node) -> tuple[str, tuple[int, int]]:
 
 
 def transposed_shape(node: Node, x: Shape | None) -> Shape:
-    """Return ``[N, OH, OW, O]`` for an input of shape ``x``, with MediaPipe's own rule for ``same``."""
+    """Return ``[N, OH, OW, O]`` for an input of shape ``x``, by MediaPipe's own rule for ``same``."""
     weights, (padding, stride) = common.shape_of(node, 1, 4), _transposed_options(node)
     sizes: list[int | None] = [None, None]
     if x is not None and weights is not None:
@@ -77,7 +74,7 @@ def transposed_shape(node: Node, x: Shape | None) -> Shape:
 
 
 def transposed_node(node: Node, shape: TensorInfo) -> Node:
-    """Return the operator as a TRANSPOSE_CONV with operand ``shape``, whose padding is the same."""
+    """Return the operator as a TRANSPOSE_CONV with operand ``shape``. Both have the same padding."""
     padding, (stride_h, stride_w) = _transposed_options(node)
     options = {"padding": padding, "stride_w": stride_w, "stride_h": stride_h, "fused_activation_function": "none"}
     operands = (shape, node.operand(1), node.operand(0), node.operand(2))
@@ -99,7 +96,7 @@ def transposed_macs(node: Node) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PoolOptions:
-    """Options of MaxPoolingWithArgmax2D and MaxUnpooling2D; pairs are (height, width)."""
+    """Options of MaxPoolingWithArgmax2D and MaxUnpooling2D. Pairs are (height, width)."""
 
     padding: str
     stride: tuple[int, int]
@@ -108,7 +105,7 @@ class PoolOptions:
 
 
 def pool_options(node: Node) -> PoolOptions:
-    """Return the options of a pool; raise ModelError for invalid ones."""
+    """Return the options of a pool. Raises ModelError for invalid ones."""
     padding, stride_w, stride_h, window_w, window_h, activation = _fields(node, 6)
     names = ("the stride's height", "the stride's width", "the window's height", "the window's width")
     sizes = [
@@ -128,7 +125,7 @@ def pool_axes(node: Node, height: int | None, width: int | None) -> tuple[common
 
 
 def max_pooling_with_argmax_2d(node: Node) -> list[ResultType]:
-    """Infer the largest element of each window and its place in the window, both ``[N, OH, OW, C]``."""
+    """Infer the largest element of each window and its index in the window, both ``[N, OH, OW, C]``."""
     x = common.shape_of(node, 0, 4)
     shape: Shape | None = None
     if x is not None:
@@ -138,12 +135,12 @@ def max_pooling_with_argmax_2d(node: Node) -> list[ResultType]:
 
 
 def max_unpooling_2d(node: Node) -> list[ResultType]:
-    """Infer the image that is larger than values and places ``[N, H, W, C]`` by the size of the window."""
+    """Infer an image from values and indices ``[N, H, W, C]``. It is larger by the window's size."""
     x, places, window = common.shape_of(node, 0, 4), common.shape_of(node, 1, 4), pool_options(node).window
     if x is None:
         return common.result(node, "float32", None)
     for name, a, b in zip(("images", "rows", "columns", "channels"), x, places or x, strict=True):
-        common.same_dim(node, a, b, f"{name} of values and places")
+        common.same_dim(node, a, b, f"{name} of values and indices")
     height, width = (None if size is None else size * by for size, by in zip(x[1:3], window, strict=True))
     shape = (x[0], height, width, x[3])
     common.check_elements(node, shape, "float32")
@@ -151,12 +148,11 @@ def max_unpooling_2d(node: Node) -> list[ResultType]:
 
 
 def is_known_version(node: Node) -> bool:
-    """Return True if a transform has the version defined here."""
+    """Return whether a transform has the supported version."""
     return node.version == _VERSION
 
 
 def _matrix(node: Node, index: int) -> None:
-    """Check that operand ``index`` holds one 4 x 4 matrix."""
     shape = node.operand(index).shape
     if shape is not None and None not in shape and math.prod(d or 0 for d in shape) != 16:
         raise node.error(f"the matrix has the shape {common.shape_text(shape)}; it must have 16 elements")
@@ -164,7 +160,7 @@ def _matrix(node: Node, index: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CropOptions:
-    """Options of Landmarks2TransformMatrix; pairs are (x, y), and the crop surrounds the landmarks in ``subset``."""
+    """Options of Landmarks2TransformMatrix. Pairs are (x, y). The crop contains the landmarks in ``subset``."""
 
     left: int
     right: int
@@ -175,7 +171,7 @@ class CropOptions:
 
 
 def crop_options(node: Node) -> CropOptions:
-    """Return the options of a crop; raise ModelError for invalid ones."""
+    """Return the options of a crop. Raises ModelError for invalid ones."""
     subset = custom_option(node, "subset_idxs", [])
     left, right = custom_option(node, "left_rotation_idx", 0), custom_option(node, "right_rotation_idx", 0)
     if not subset or not all(isinstance(index, int) and index >= 0 for index in (left, right, *subset)):

@@ -1,4 +1,4 @@
-"""Shapes and checks of LSTM and other RNN operators, SVDF and GRU."""
+"""Shapes and checks of LSTM, RNN, SVDF and GRU operators."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BASIC_RESULTS = 4
 
 
 def is_basic(node: Node) -> bool:
-    """Return True for the basic LSTM kernel, which has all gates in one matrix."""
+    """Return whether the operator is the basic LSTM kernel, with one matrix for all gates."""
     kind = option(node, "kernel_type")
     if kind not in ("full", "basic"):
         raise node.error(f"kernel_type is {kind!r}; allowed are full, basic")
@@ -19,12 +19,11 @@ def is_basic(node: Node) -> bool:
 
 
 def gates_of(node: Node, direction: str = "") -> tuple[str, ...]:
-    """Return the gates of a cell: all gates, or all except the input gate."""
+    """Return the gates of a cell. Without weights of the input gate, it has the other three."""
     return GATES if named(node, f"{direction}input_to_input_weights") else GATES[1:]
 
 
 def _check(node: Node, name: str, *sizes: int | None) -> None:
-    """Raise ModelError if operand ``name`` is given and does not have ``sizes``."""
     index = position(node, name)
     if node.optional(index) is None:
         return
@@ -34,7 +33,6 @@ def _check(node: Node, name: str, *sizes: int | None) -> None:
 
 
 def _matrix(node: Node, name: str) -> Shape:
-    """Return the sizes of a matrix, or of the diagonal of one."""
     index = position(node, name)
     shape = shape_of(node, index, (1, 2))
     if shape is None:
@@ -43,7 +41,7 @@ def _matrix(node: Node, name: str) -> Shape:
 
 
 def _cell(node: Node, features: int | None, direction: str = "") -> int | None:
-    """Check the shapes of one cell's weights and biases and return its number of outputs."""
+    """Check the shapes of one cell's weights and biases. Return the number of outputs."""
     cells, inputs = _matrix(node, f"{direction}input_to_output_weights")
     inputs = same_dim(node, inputs, features, "columns of input weights and features")
     rows, outputs = _matrix(node, f"{direction}recurrent_to_output_weights")
@@ -71,7 +69,7 @@ def unidirectional_sequence_lstm(node: Node) -> list[ResultType]:
 
 
 def lstm(node: Node) -> list[ResultType]:
-    """Infer ``[N, O]`` from ``x [N, I]``; the basic kernel also returns state and intermediate values."""
+    """Infer ``[N, O]`` from ``x [N, I]``. The basic kernel also returns state and intermediate values."""
     if is_basic(node):
         return _basic_lstm(node)
     x = shape_of(node, 0, 2)
@@ -80,7 +78,7 @@ def lstm(node: Node) -> list[ResultType]:
 
 
 def _basic_lstm(node: Node) -> list[ResultType]:
-    """Infer the results of the basic kernel for input ``[N, I]`` and weights ``[4*O, I + O]``."""
+    """Infer the results of the basic kernel from input ``[N, I]`` and weights ``[4*O, I + O]``."""
     x, last, weights = shape_of(node, 0, 2), shape_of(node, 1, 2), shape_of(node, 2, 2)
     bias, state = shape_of(node, 3, 1), shape_of(node, 4, 2)
     batch, features = x or (None, None)
@@ -101,7 +99,7 @@ def _basic_lstm(node: Node) -> list[ResultType]:
 
 
 def both_ways(node: Node, x: Shape | None, forward: int | None, backward: int | None) -> list[ResultType]:
-    """Infer the results of a bidirectional operator: one with both directions, or two."""
+    """Infer the results of a bidirectional operator: one for both directions, or two."""
     dtype, outer = node.operand(0).dtype, (x or (None, None))[:2]
     if option(node, "merge_outputs"):
         together = None if forward is None or backward is None else forward + backward
@@ -110,7 +108,7 @@ def both_ways(node: Node, x: Shape | None, forward: int | None, backward: int | 
 
 
 def aux_features(node: Node, x: Shape | None) -> int | None:
-    """Return the number of features of the auxiliary input; raise ModelError if it does not match ``x``."""
+    """Return the number of features of the auxiliary input. Raises ModelError if it does not match ``x``."""
     if named(node, "aux_input") is None:
         return None
     aux = shape_of(node, position(node, "aux_input"), 3)
@@ -122,7 +120,7 @@ def aux_features(node: Node, x: Shape | None) -> int | None:
 
 
 def bidirectional_sequence_lstm(node: Node) -> list[ResultType]:
-    """Infer one result per direction from ``x [T, N, I]`` (or ``[N, T, I]``), or one with both."""
+    """Infer one result per direction, or one for both, from ``x [T, N, I]`` (or ``[N, T, I]``)."""
     x = shape_of(node, 0, 3)
     features, aux = None if x is None else x[2], aux_features(node, x)
     outputs = []
@@ -135,7 +133,7 @@ def bidirectional_sequence_lstm(node: Node) -> list[ResultType]:
 
 
 def _all_or_none(node: Node, names: list[str]) -> bool:
-    """Return True if all operands are given, False if none is given; raise ModelError if only some are given."""
+    """Return whether all operands are given, or none. Raises ModelError if only some are given."""
     given = [name for name in names if named(node, name) is not None]
     if given and len(given) < len(names):
         missing = next(name for name in names if name not in given)
@@ -144,7 +142,7 @@ def _all_or_none(node: Node, names: list[str]) -> bool:
 
 
 def check_cell(node: Node, direction: str = "") -> None:
-    """Raise ModelError for incomplete parts of a cell or a negative clip."""
+    """Raise ModelError for an incomplete cell or a negative clip."""
     for name in ("cell_clip", "proj_clip"):
         if not option(node, name) >= 0:
             raise node.error(f"{name} is {option(node, name)}; it must not be negative")
@@ -182,14 +180,13 @@ def verify_bidirectional_sequence_lstm(node: Node) -> None:
 
 
 def _named_shape(node: Node, name: str, rank: int) -> Shape:
-    """Return the shape of an operand, of unknown sizes if it is omitted or its rank is unknown."""
     index = position(node, name)
     shape = None if node.optional(index) is None else shape_of(node, index, rank)
     return (None,) * rank if shape is None else shape
 
 
 def _units(node: Node, features: int | None, direction: str = "") -> int | None:
-    """Check one layer's weights ``[U, I]`` and ``[U, U]`` and bias ``[U]`` and return ``U``."""
+    """Check weights ``[U, I]``, ``[U, U]`` and bias ``[U]`` of one layer. Return ``U``."""
     units, inputs = _named_shape(node, f"{direction}input_weights", 2)
     same_dim(node, inputs, features, f"columns of {direction}input_weights and features")
     for size in _named_shape(node, f"{direction}recurrent_weights", 2):
@@ -211,7 +208,7 @@ def unidirectional_sequence_rnn(node: Node) -> list[ResultType]:
 
 
 def bidirectional_sequence_rnn(node: Node) -> list[ResultType]:
-    """Infer one result per direction from ``x [T, N, I]`` (or ``[N, T, I]``), or one with both."""
+    """Infer one result per direction, or one for both, from ``x [T, N, I]`` (or ``[N, T, I]``)."""
     x = shape_of(node, 0, 3)
     aux, units = aux_features(node, x), []
     for direction in ("fw_", "bw_"):
@@ -240,7 +237,7 @@ def svdf(node: Node) -> list[ResultType]:
 def gru(node: Node) -> list[ResultType]:
     """Infer the last state ``[1, N, n]`` or all states ``[T, N, n]`` from ``x [T, N, I]``.
 
-    A result declared with the state's rank has the state's shape.
+    If the declared result has the rank of the state, it has the shape of the state.
     """
     x, state = shape_of(node, 0, 3), shape_of(node, position(node, "state"), 2)
     steps, batch, features = x or (None, None, None)
@@ -262,7 +259,7 @@ def gru(node: Node) -> list[ResultType]:
 def gru_matrices(node: Node) -> tuple[str, str]:
     """Return the names of the matrices that multiply the state and the input.
 
-    Despite its name, ``hidden_hidden`` multiplies the input, unless the sizes match only if it multiplies the state.
+    Despite its name, ``hidden_hidden`` multiplies the input, unless the sizes require that it multiplies the state.
     """
     x, state = shape_of(node, 0, 3), shape_of(node, position(node, "state"), 2)
     columns = _named_shape(node, "hidden_hidden", 2)[1]
@@ -272,7 +269,7 @@ def gru_matrices(node: Node) -> tuple[str, str]:
 
 
 def verify_bidirectional_sequence_rnn(node: Node) -> None:
-    """Check that weights of the auxiliary input are given with it, for both directions."""
+    """Check that weights for the auxiliary input exist in both directions or none."""
     given = [named(node, f"{direction}aux_input_weights") is not None for direction in ("fw_", "bw_")]
     if given[0] != given[1]:
         raise node.error("weights of the auxiliary input are given for one direction only")

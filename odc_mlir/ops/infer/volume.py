@@ -1,4 +1,4 @@
-"""Shapes and checks of convolutions over volumes. Volumes are ``[N, D, H, W, C]``."""
+"""Shapes and checks of convolutions over volumes ``[N, D, H, W, C]``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Triple = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class VolumeOptions:
-    """Stride and dilation along depth, height and width, and padding, of a convolution over volumes."""
+    """Options of a convolution over volumes: stride and dilation (depth, height, width), and padding."""
 
     stride: Triple
     dilation: Triple
@@ -20,7 +20,7 @@ class VolumeOptions:
 
 
 def volume_options(node: Node) -> VolumeOptions:
-    """Return the options of a convolution over volumes; raise ModelError for invalid ones."""
+    """Return the options of a convolution over volumes. Raises ModelError for invalid ones."""
     stride, dilation = (
         (common.positive(node, form % "d"), common.positive(node, form % "h"), common.positive(node, form % "w"))
         for form in ("stride_%s", "dilation_%s_factor")
@@ -36,7 +36,7 @@ def place_volume_window(
 
 
 def kernel_of(node: Node, weights: Shape) -> Triple | None:
-    """Return the window size of a filter ``[kd, kh, kw, …]``, None if unknown; raise ModelError for 0."""
+    """Return the window size of a filter ``[kd, kh, kw, …]``, or None if unknown. Raises ModelError for 0."""
     if None in weights[:3]:
         return None
     depth, height, width = (
@@ -92,7 +92,7 @@ def check_wanted(
 
 
 def verify_volume(node: Node) -> None:
-    """Check that everything is float32 if the input is; other types cannot run."""
+    """Check that all tensors are float32 if the input is. Other types cannot be executed."""
     ((bias, of),) = node.spec.quant.biases.items()
     x = node.operand(of.input)
     if x.dtype != "float32":

@@ -126,7 +126,7 @@ def test_unpooling_undoes_pooling() -> None:
         ("Convolution2DTransposeBias", [(1, 2, 2, 1), (1, 2, 2, 1), (2,)], (1, 2, 2), "channels of filter and bias"),
         ("MaxPoolingWithArgmax2D", [(1, 2, 2, 1)], (1, 2, 2, 2, 0, 0), "window's height is 0"),
         ("MaxPoolingWithArgmax2D", [(1, 2, 2, 1)], (1, 2, 2, 2, 2, 4), "activation is 4; allowed are 0 to 3"),
-        ("MaxUnpooling2D", [(1, 2, 2, 1), (1, 2, 3, 1)], (1, 2, 2, 2, 2, 0), "columns of values and places: 2 and 3"),
+        ("MaxUnpooling2D", [(1, 2, 2, 1), (1, 2, 3, 1)], (1, 2, 2, 2, 2, 0), "columns of values and indices: 2 and 3"),
     ],
 )
 def test_refusals(code: str, shapes: list[Any], fields: tuple[int, ...], text: str) -> None:
