@@ -1,4 +1,4 @@
-"""Tensor names of a function: renaming values, and names that are not taken yet."""
+"""Tensor names of a function: renaming of values, and creation of unused names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from odc_mlir.support.locations import hint_of, name_loc, names_loc, value_name
 
 
 def values_of(function: FuncOp) -> Iterator[SSAValue]:
-    """The arguments of ``function`` and the results of all its operations, in program order."""
+    """Yield the arguments of ``function`` and the results of all its operations, in program order."""
     yield from function.args
     for op in function.walk():
         if op is not function:
@@ -28,13 +28,13 @@ def names_in(function: FuncOp) -> Names:
 
 
 def outputs_of(function: FuncOp) -> Sequence[SSAValue]:
-    """Return the outputs of ``function``; none if it has no body."""
+    """Return the outputs of ``function``, or nothing for a function without a body."""
     last = None if function.is_declaration else function.body.blocks[-1].last_op
     return last.operands if isinstance(last, ReturnOp) else ()
 
 
 def keep_output_names(function: FuncOp, names: Sequence[str]) -> None:
-    """Rename the values that ``function`` returns to ``names``, except inputs; of several names, the first counts."""
+    """Rename the returned values to ``names``, except inputs; of several names, the first wins."""
     named = set[SSAValue](function.args)
     for value, name in zip(outputs_of(function), names, strict=True):
         if value not in named:
@@ -45,8 +45,9 @@ def keep_output_names(function: FuncOp, names: Sequence[str]) -> None:
 def tell_apart(module: ModuleOp) -> None:
     """Make the names of each function's values unique, and name values without a name.
 
-    Inputs and outputs keep their names, which users know; computed values follow in program order, then constants.
-    Operands and results of a segment are the same tensors as the values inside the segment, and get the same names.
+    Inputs and outputs keep their names, because users know them. Computed values follow in program order, then
+    constants. Operands and results of a segment get the same names as the values inside, because they are the same
+    tensors.
     """
     for function in module.body.block.ops:
         if isinstance(function, FuncOp):
@@ -67,7 +68,7 @@ def tell_apart(module: ModuleOp) -> None:
 
 
 def _passed_on(function: FuncOp) -> dict[SSAValue, SSAValue]:
-    """Return block arguments and results of segments in ``function``, each with the value that is the same tensor."""
+    """Map block arguments and results of segments in ``function`` to the values of the same tensors."""
     found: dict[SSAValue, SSAValue] = {}
     for segment in function.walk():
         if isinstance(segment, SegmentOp):
@@ -91,7 +92,7 @@ def rename(value: SSAValue, name: str) -> None:
 
 
 def named(op: Operation, name: str) -> Operation:
-    """Name the only result of ``op``, a new operation, and return ``op``; an empty name changes nothing."""
+    """Name the only result of the new operation ``op`` and return ``op``; an empty name changes nothing."""
     if name:
         op.location = name_loc(name)
         op.results[0].name_hint = hint_of(name)

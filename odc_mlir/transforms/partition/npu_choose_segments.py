@@ -10,7 +10,7 @@ records the chosen plan and the other plans with their estimated times in nanose
     builtin.module attributes {odc.partition = {chosen = {name = "search", estimate_ns = 51200 : i64, …}, …}} {
       %1 = circle.relu %0 {odc.placed = "host", odc.reason = "cost: on the NPU an inference would take 0.003 ms longer"}
 
-Operators whose layers do not fit the local memories with any tiling go to the host, too. Groups stay together, and
+Operators without a tiling that fits the local memories go to the host, too. Groups stay together, and
 operators with ``odc.place = "npu"`` stay on the NPU. The preference ``memory`` of the target selects the plan with the
 fewest bytes among the nearly fastest plans. The preference ``compile-time`` compares only two plans: all supported
 operators on the NPU, and no operators. The options of this pass become part of ``odc.target``, because the compiler
@@ -60,13 +60,13 @@ class NpuChooseSegmentsPass(ModulePass):
     """``cost``: the plan with the least estimated time; ``supported``: everything that the NPU supports."""
 
     min_operators: int = 1
-    """A segment with fewer compute operators (not counting views) stays on the host."""
+    """Least number of compute operators (not counting views) in a segment; smaller segments stay on the host."""
 
     min_macs: int = 0
-    """A segment with fewer multiply-accumulates stays on the host."""
+    """Least number of multiply-accumulates in a segment; smaller segments stay on the host."""
 
     max_segments: int | None = None
-    """Maximum number of segments; segments that gain least stay on the host. Default: no limit."""
+    """Maximum number of segments; segments with the smallest gain stay on the host. Default: no limit."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         choice = target_of(op)
@@ -119,7 +119,7 @@ def problem_of(
     segment_cycles: Callable[[Sequence[OperatorCost]], float],
     place: str = "the NPU",
 ) -> PlacementProblem:
-    """Describe the operators of ``module``. ``works``: cost of each operator on ``place``, or None if impossible."""
+    """Return the placement problem of ``module``; ``works``: cost of each operator on ``place``, or None."""
     tensors = _Tensors()
     items = [_item(op, work, tensors, host) for op, work in zip(found, works, strict=True)]
     last = placement.main_function(module).body.block.last_op
@@ -145,14 +145,14 @@ def apply_choice(module: ModuleOp, found: Sequence[CircleOp], result: PlacementC
 
 
 class _Tensors:
-    """Run-time values of a module, numbered, with their sizes in bytes."""
+    """Numbers and sizes in bytes of a module's run-time values."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
         self._numbers: dict[SSAValue, int] = {}
 
     def numbers(self, values: Sequence[SSAValue]) -> tuple[int, ...]:
-        """Return the number of each value that is not a constant."""
+        """Return the numbers of the values that are not constants."""
         return tuple(
             self._number(v) for v in values if not isinstance(v.owner, ConstOp | NoneOp) and not is_known(v.owner)
         )
@@ -179,7 +179,7 @@ def _item(op: CircleOp, work: OperatorCost | None, tensors: _Tensors, host: Host
 
 
 def _units(found: Sequence[CircleOp]) -> list[tuple[int, ...]]:
-    """Return the sets of operators that are placed together, in program order: groups, and single other operators."""
+    """Return the sets of operators that are placed together, in program order: groups and single operators."""
     units: dict[object, list[int]] = {}
     for index, op in enumerate(found):
         group = op.attributes.get(placement.GROUP)
@@ -188,7 +188,6 @@ def _units(found: Sequence[CircleOp]) -> list[tuple[int, ...]]:
 
 
 def _record(result: PlacementChoice) -> DictionaryAttr:
-    """Return an attribute with the chosen plan, the other named plans, and the estimated costs of segments."""
     others = [plan for plan in (result.all_host, result.all_supported, result.runner_up) if plan is not None]
     distinct = {plan.on_npu: plan for plan in (*others, result.chosen)}
     return DictionaryAttr(

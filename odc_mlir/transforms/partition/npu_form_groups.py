@@ -6,8 +6,8 @@ Before::
     %2 = circle.conv_2d(%1, %w, %b) attributes {odc.placed = "npu"} : …
 
 After: both have ``odc.group = 0``. Groups are islands, and matches of the patterns in
-:mod:`odc_mlir.transforms.partition.plans.plans`, longest patterns first. Operators that the NPU does not support are in
-no group. If one operator of an island is on the host, all operators of the island are.
+:mod:`odc_mlir.transforms.partition.plans.plans`, longest patterns first. Unsupported operators are in no group. If one
+operator of an island is on the host, the whole island is.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""``npu-form-segments``: gather the operators marked for the target into few convex segments, by a greedy order.
+"""``npu-form-segments``: gather the operators marked for the target into few convex segments.
 
 The target is an NPU, a processor that runs native code, or the target of a plugin. The pass divides operators into
 rounds, alternately on the host and on the target. A round takes all operators on its side that are ready. The target's
 operators of one round form a segment. No path leaves a segment and re-enters it, because an operator that depends on a
-later round is in a later round itself.
+later round is in a later round, too.
 
 Operators are sorted into this order, constants first, so that each segment is contiguous, and get ``odc.segment = N``.
-Groups with too few operators for a segment are placed on the host again, and ``odc.reason`` says why.
+Groups with too few operators for a segment return to the host, with the reason in ``odc.reason``.
 
 Before::
 
@@ -51,7 +51,7 @@ class NpuFormSegmentsPass(ModulePass):
     name = "npu-form-segments"
 
     min_operators: int = 1
-    """A segment with fewer compute operators (not counting views) stays on the host."""
+    """Least number of compute operators (not counting views) in a segment; smaller segments stay on the host."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         block = main_function(op).body.block
@@ -80,7 +80,7 @@ class NpuFormSegmentsPass(ModulePass):
         reorder(block, order + known.of_host([block.last_op]))
 
     def refuses(self, group: Sequence[CircleOp]) -> str | None:
-        """Return the reason why ``group`` is not worth a segment; None if it is."""
+        """Return the reason why ``group`` cannot be a segment, or None."""
         computing = sum(not is_view(item) for item in group)
         if computing == 0:
             return "segment-size: views only"
@@ -92,8 +92,8 @@ class NpuFormSegmentsPass(ModulePass):
 class _KnownResults:
     """Placement of operators with known results (``odc.known``) on the side of their users.
 
-    If the segment of a user has the tensors whose shapes such an operator reads, the operator goes into the segment,
-    where it costs nothing. Otherwise it runs on the host. The first user gets the operator itself, others get copies.
+    Such an operator costs nothing in a segment that has the tensors whose shapes it reads. Otherwise it runs on the
+    host. The first user gets the operator itself, others get copies.
     """
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class _KnownResults:
         return order
 
     def of_segment(self, group: Sequence[CircleOp]) -> tuple[list[CircleOp], list[CircleOp]]:
-        """Return the known operators that the host runs for ``group``, and ``group`` with its own known operators."""
+        """Return the known operators that the host runs for ``group``, and ``group`` with its known operators."""
         results = {value for op in group for value in op.results}
         inside = results.union(value for op in group for value in op.operands)
         own: dict[CircleOp, CircleOp] = {}
@@ -129,7 +129,6 @@ class _KnownResults:
     def _give(
         self, op: Operation, index: int, value: SSAValue, made: dict[CircleOp, CircleOp], order: list[CircleOp]
     ) -> None:
-        """Replace operand ``index`` of ``op``, if known, by a copy in ``made``; add new copies to ``order``, too."""
         owner = value.owner
         if not isinstance(owner, CircleOp) or not is_known(owner):
             return
@@ -176,7 +175,7 @@ def dependencies(operators: Sequence[CircleOp]) -> list[set[int]]:
 
 
 def reorder(block: Block, order: Iterable[Operation]) -> None:
-    """Move the operators into ``order``, after everything else (constants) and before the terminator."""
+    """Move the operators into ``order``, after all other operations (constants) and before the terminator."""
     last = block.last_op
     assert last is not None, "a verified function has a terminator"
     for op in order:

@@ -12,9 +12,9 @@ After::
 
 Each pair of numbers names an operand and the result that replaces this operand in the next run. If a result has other
 users, the segment returns it twice: once for the other users, once as the state. Variables of recurrent operators are
-also states; for such a variable, the segment returns its argument. States are passed in and out as before in three
-cases: the model has several segments, which take turns with the SRAM; an operator outside of the segment reads or
-computes a state; or states need more than half of the SRAM.
+also states. For such a variable, the segment returns its argument. The pass changes nothing in three cases: the model
+has several segments, which use the SRAM in turn; an operator outside of the segment reads or computes a state; or
+states need more than half of the SRAM.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class NpuKeepStatesPass(ModulePass):
 
 
 def _variables(segment: SegmentOp) -> list[int] | None:
-    """Return operand and result number of each variable that ``segment`` writes; None if a variable has other uses."""
+    """Return operand and result number of each variable that ``segment`` writes, or None for a shared variable."""
     end, found = segment.circle_block.last_op, list[int]()
     assert isinstance(end, YieldOp), "a verified segment ends in its yield"
     for number, value in enumerate(segment.operands):
@@ -84,7 +84,6 @@ def _variables(segment: SegmentOp) -> list[int] | None:
 
 
 def _with_copy(segment: SegmentOp, index: int) -> SegmentOp:
-    """Replace ``segment`` by a segment that returns result ``index`` a second time, as the last result."""
     end = segment.circle_block.last_op
     assert isinstance(end, YieldOp), "a verified segment ends in its yield"
     values = [*end.operands, end.operands[index]]

@@ -1,4 +1,4 @@
-"""``npu-mark-supported``: mark every operator that the target can run, and record why others cannot.
+"""``npu-mark-supported``: mark every operator that the target can run, and record the reason for all others.
 
 Before::
 
@@ -11,7 +11,7 @@ After::
 The rules are in :mod:`odc_mlir.transforms.partition.rules.table`. Operators that the user places on the host
 (``odc.place = "host"``) stay there. Only the main function is divided into segments; operators in functions called by
 control flow stay on the host. A group of element-wise float or boolean operators whose inputs and outputs are 8-bit
-codes is supported as a whole. Such a group is an island; it gets its own DEQUANTIZE.
+codes is supported as a whole. Such a group is an island. It gets a separate DEQUANTIZE.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from odc_mlir.transforms.partition.rules.table import verdict
 
 
 class NpuMarkSupportedPass(PatternPass):
-    """Mark every operator with its place and, if that is the host, the reason."""
+    """Mark every operator with its target, and for the host with the reason."""
 
     name = "npu-mark-supported"
 
@@ -62,7 +62,7 @@ class NpuMarkSupportedPass(PatternPass):
 
 @dataclass
 class MarkSupported(placement.PlacePattern):
-    """Place an operator on the NPU if all placement rules hold; otherwise on the host, with the first violated rule."""
+    """Place an operator on the NPU if all placement rules hold; otherwise on the host, with the violated rule."""
 
     place = placement.NPU
     limits: PlacementLimits

@@ -17,9 +17,9 @@ After::
     %2 = circle.floor(%1) …
 
 A segment's results are the values used outside, and the contents of variables that its operators write. For such a
-variable, the segment yields the argument (see :mod:`odc_mlir.dialects.odc`). Constants move in with their users; a
-constant with other users is copied (the bytes are shared). Two kinds of views run on the host, where they cost nothing
-either: views of a value that leaves the segment in more than one shape, and views of a value that only passes through.
+variable, the segment yields the argument (see :mod:`odc_mlir.dialects.odc`). Constants move in with their users, and
+constants with other users are copied, but share their bytes. Two kinds of views run on the host, where they also cost
+nothing: views of a value that leaves the segment in more than one shape, and views of a segment's argument.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _segment_number(op: CircleOp) -> int:
 
 
 def _root(viewed: SSAValue, group: set[Operation]) -> SSAValue:
-    """Return the value that ``viewed`` is a view of, found through the views of ``group``."""
+    """Return the source of a chain of views in ``group``, or ``viewed`` itself."""
     value: SSAValue = viewed
     while isinstance(value, OpResult) and value.op in group and isinstance(value.op, CircleOp) and is_view(value.op):
         value = value.op.operands[0]
@@ -89,9 +89,9 @@ def _used_outside(value: SSAValue, group: set[Operation]) -> bool:
 
 
 def _without_outer_views(members: list[CircleOp]) -> list[CircleOp]:
-    """Return ``members`` without the views that the host should run; these views become host operators.
+    """Return ``members`` without the views that the host should run, which become host operators.
 
-    Users outside of the segment get copies of views after the group; a view without other users is removed.
+    Users outside of the segment get copies of views after the group. A view without other users is removed.
     """
     group: set[Operation] = set(members)
     shapes: dict[SSAValue, list[OpResult]] = {}
@@ -115,7 +115,7 @@ def _without_outer_views(members: list[CircleOp]) -> list[CircleOp]:
 
 
 def _view_behind(last: Operation, root: SSAValue, value: OpResult, group: set[Operation]) -> None:
-    """Give outside users of ``value`` copies of the views between ``root`` and ``value``, placed after ``last``."""
+    """Insert copies of the views between ``root`` and ``value`` after ``last``, for users outside of the group."""
     chain: list[Operation] = []
     seen: SSAValue = value
     while seen is not root:
@@ -148,7 +148,7 @@ def _known_behind(value: SSAValue, last: Operation) -> tuple[SSAValue, Operation
 
 
 def outline(name: str, members: list[CircleOp], target_name: str | None = None) -> SegmentOp:
-    """Move the consecutive operators ``members`` into a segment; return it."""
+    """Move the consecutive operators ``members`` into a segment and return the segment."""
     group: set[Operation] = set(members)
     inputs = _inputs(members, group)
     outputs: list[SSAValue] = [result for op in members for result in op.results if _used_outside(result, group)]
@@ -166,7 +166,6 @@ def outline(name: str, members: list[CircleOp], target_name: str | None = None) 
 
 
 def _inputs(members: list[CircleOp], group: set[Operation]) -> list[SSAValue]:
-    """Return the values from outside that ``members`` read, in order of first use, without constants."""
     found: dict[SSAValue, None] = {}
     for op in members:
         for value in op.operands:
@@ -183,7 +182,6 @@ def _is_written(variable: SSAValue, group: set[Operation]) -> bool:
 
 
 def _fill(block: Block, members: list[CircleOp], inputs: list[SSAValue], outputs: Sequence[SSAValue]) -> None:
-    """Move ``members``, and constants that only they read, into ``block``, which yields ``outputs``."""
     inside: dict[SSAValue, SSAValue] = {}
     for argument, value in zip(block.args, inputs, strict=True):
         argument.name_hint, argument.location = value.name_hint, _location_of([value])
@@ -210,6 +208,5 @@ def _fill(block: Block, members: list[CircleOp], inputs: list[SSAValue], outputs
 
 
 def _location_of(values: Sequence[SSAValue]) -> LocationAttr:
-    """Return the names of ``values`` as a location; unknown if none has a name."""
     names = [value_name(value) for value in values]
     return names_loc(names) if any(names) else UnknownLoc()

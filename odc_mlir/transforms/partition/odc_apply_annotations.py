@@ -1,4 +1,4 @@
-"""``odc-apply-annotations``: record where the user wants operators to run, by opcode or result name.
+"""``odc-apply-annotations``: record the user's placement of operators, by opcode or result name.
 
 Before::
 
@@ -47,7 +47,7 @@ class OdcApplyAnnotationsPass(ModulePass):
     name = "odc-apply-annotations"
 
     file: str | None = None
-    """A partition file; see odc_mlir/formats/one.py."""
+    """Partition file; see odc_mlir/formats/one.py."""
 
     host: tuple[str, ...] = ()
     """Opcodes and result names to run on the host."""
@@ -73,7 +73,7 @@ def _read(path: str) -> PartitionFile:
 
 
 def apply_file(file: PartitionFile, found: Sequence[CircleOp], location: str, target: str | None) -> None:
-    """Annotate operators as ``file`` says; raise OptionError for a backend that is neither host nor NPU."""
+    """Annotate operators according to ``file``; raise OptionError for a backend other than host and NPU."""
     places = dict(BACKENDS) | ({target: NPU} if target else {})
     for backend in file.backends:
         if backend not in places:

@@ -13,8 +13,8 @@ After: the first dimension is 1, and the declared types are kept as attributes::
 An operator that computes shapes may now have a known result, recorded as its attribute ``odc.known``. This result is a
 constant for the target, but not for the model.
 
-``restore_batch`` restores the declared types when the model is written, so that the package's model accepts any batch
-size: segments run the batch size that they were compiled for, and host kernels run all others.
+``restore_batch`` restores the declared types before the model is written, so that the package's model accepts any batch
+size: segments run the batch size of the compilation, and host kernels run all others.
 
 Only the first dimension of inputs is fixed. Operators with other unknown dimensions stay on the host.
 """
@@ -40,7 +40,7 @@ from odc_mlir.transforms.common.placement import functions, main_function
 from odc_mlir.transforms.common.retyping import retype, set_function_type
 
 DECLARED = "odc.declared"  # result types of an operator in the model
-DECLARED_INPUTS = "odc.declared_inputs"  # the same for a function's arguments
+DECLARED_INPUTS = "odc.declared_inputs"  # argument types of a function in the model
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class OdcFixBatchPass(ModulePass):
 def fix_batch(module: ModuleOp, batch: int, *, declare: bool = True) -> bool:
     """Set open first dimensions of the main function's inputs to ``batch``; return whether there were any.
 
-    ``declare``: record the declared types for :func:`restore_batch`.
+    ``declare``: whether to record the declared types for :func:`restore_batch`.
     """
     function = main_function(module)
     arguments = list(function.body.block.args)
@@ -97,7 +97,8 @@ def _with_batch(type: Attribute, batch: int) -> Attribute:
 def restore_batch(module: ModuleOp) -> None:
     """Restore the declared types in functions and in circle bodies of segments, in place.
 
-    NPU programs are removed because they have a fixed batch size: the module can be written, but not lowered further.
+    The function removes NPU programs, because they have a fixed batch size. The module can then be written, but not
+    lowered.
     """
     for program in lowered_symbols(module).values():
         Rewriter.erase_op(program)
@@ -123,7 +124,6 @@ def _restore(op: Operation) -> None:
 
 
 def _restore_segment(segment: SegmentOp) -> None:
-    """Set argument types of the circle body to operand types, and result types of the segment to yielded types."""
     _retype(segment.circle_block.args, segment.operand_types)
     for op in segment.circle_block.ops:
         _restore(op)
@@ -131,6 +131,5 @@ def _restore_segment(segment: SegmentOp) -> None:
 
 
 def _retype(values: Iterable[SSAValue], types: Iterable[Attribute]) -> None:
-    """Set the types of values; names and locations stay."""
     for value, type in zip(tuple(values), tuple(types), strict=True):
         retype(value, type)

@@ -68,7 +68,7 @@ class OdcLiftVariablesPass(ModulePass):
 
 @dataclass
 class _Variable:
-    """A variable of the main function with its operations in program order."""
+    """Variable of the main function with its operations in program order."""
 
     name: str
     handles: list[Operation] = field(default_factory=list)
@@ -99,7 +99,7 @@ def _variables(function: FuncOp) -> list[_Variable]:
 
 
 def _lift(module: ModuleOp, main: FuncOp, variable: _Variable) -> bytes | None:
-    """Replace ``variable`` by an argument and an additional result, its last value; return its initial bytes.
+    """Replace ``variable`` by an argument and an additional result; return its initial bytes.
 
     If that is not possible, change nothing and return None.
     """
@@ -115,7 +115,7 @@ def _lift(module: ModuleOp, main: FuncOp, variable: _Variable) -> bytes | None:
     if (facts.dtype, facts.shape) != (given.dtype, given.shape) or facts.shape is None or None in facts.shape:
         return None
     block, last = main.body.block, main.body.block.last_op
-    assert isinstance(last, ReturnOp), "a verified function ends so"
+    assert isinstance(last, ReturnOp), "a verified function ends with a return"
     argument = block.insert_arg(kind, len(block.args))
     argument.location = name_loc(variable.name)
     value: SSAValue = argument
@@ -139,7 +139,7 @@ def _lift(module: ModuleOp, main: FuncOp, variable: _Variable) -> bytes | None:
 def _initial(module: ModuleOp, main: FuncOp, variable: _Variable) -> tuple[Operation, ConstOp] | None:
     """Return (assignment, constant) that initialise ``variable`` in a function called once, before all uses.
 
-    Return None if there is no such function, or if another function also uses the variable.
+    Return None without such a function, or if another function also uses the variable.
     """
     found: list[tuple[Operation, ConstOp]] = []
     once = {_called(op) for op in main.body.block.ops if _is(op, _ONCE)}
@@ -164,7 +164,7 @@ def _called(op: Operation) -> str:
 
 
 def _drop_if_idle(module: ModuleOp, once: Operation) -> None:
-    """Erase a call if its function has no effects, and also the function if nothing else refers to it."""
+    """Erase a call of a function without effects, and also the function if it has no other reference."""
     name = _called(once)
     callee = next(item for item in functions(module) if item.sym_name.data == name)
     if any(isinstance(op, CircleOp) for op in callee.walk()):

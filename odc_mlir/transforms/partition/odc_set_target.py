@@ -1,4 +1,4 @@
-"""``odc-set-target``: record the target in the module, where every later pass reads it.
+"""``odc-set-target``: record the target in the module, for all later passes.
 
 After: the module has ``odc.target = #odc.target<"npu-256", memory = flash, prefer = performance, numerics = fixed>``.
 
@@ -28,10 +28,10 @@ class OdcSetTargetPass(ModulePass):
     """A shipped target's name or the path of a .toml file."""
 
     memory: str = "flash"
-    """Where constants are stored at run time: flash (off-chip) or sram."""
+    """Memory of constants at run time: flash (off-chip) or sram."""
 
     prefer: str = "performance"
-    """What to optimise: performance, memory, compile-time or fewest-cycles."""
+    """Optimisation goal: performance, memory, compile-time or fewest-cycles."""
 
     sram_limit: int | None = None
     """Limit on SRAM for activations and prefetched constants, in bytes; default: the capacity."""
@@ -46,7 +46,7 @@ class OdcSetTargetPass(ModulePass):
         op.attributes[TARGET] = TargetAttr(self.choice())
 
     def choice(self) -> TargetChoice:
-        """Return the options as the attribute's value; raise OptionError or TargetError for invalid ones."""
+        """Return the options as the attribute's value; raise OptionError or TargetError if they are invalid."""
         for field in ("memory", "prefer", "numerics"):
             if (value := getattr(self, field)) not in WORDS[field]:
                 raise OptionError(f"{field} is {value!r}, allowed: {', '.join(WORDS[field])}")

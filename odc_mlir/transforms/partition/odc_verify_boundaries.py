@@ -1,6 +1,6 @@
 """``odc-verify-boundaries``: check that tensors have the same meaning on both sides of a segment boundary.
 
-Host kernels and the NPU exchange raw integers. If a pass changed the type of a tensor on one side of a boundary only,
+Host kernels and the NPU exchange raw integers. If a pass changed the type of a tensor only on one side of a boundary,
 results would be wrong without any error. This pass therefore compares the operands of a segment with the arguments of
 its circle body, and the values that the body yields with the results of the segment, by element type, scale, zero point
 and shape. If the two sides differ and the value can be converted, a host operator converts it.
@@ -83,7 +83,7 @@ def _check(segment: SegmentOp, value: SSAValue) -> None:
 
 
 def _cast(value: SSAValue, wanted: Attribute, segment: SegmentOp) -> CircleOp:
-    """Make the host operator that converts ``value`` to ``wanted``; raise CompileError if there is none."""
+    """Create the host operator that converts ``value`` to ``wanted``; raise CompileError if there is none."""
     where = {"tensor": value_name(value), "location": segment.sym_name.data}
     made = op_class("QUANTIZE").make(
         [value], [wanted], location=name_loc(f"{value_name(value)}_{segment.sym_name.data}")
@@ -102,7 +102,7 @@ def _cast(value: SSAValue, wanted: Attribute, segment: SegmentOp) -> CircleOp:
 
 
 def _cast_behind(segment: SegmentOp, result: SSAValue, inside: Attribute) -> None:
-    """Give ``result`` the type of the yielded value, and let its users read a conversion to the previous type."""
+    """Set the type of ``result`` to that of the yielded value, and convert it to the old type for its users."""
     outside, uses = result.type, list(result.uses)
     changed = Rewriter.replace_value_with_new_type(result, inside)
     made = _cast(changed, outside, segment)

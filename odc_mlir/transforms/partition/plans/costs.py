@@ -1,8 +1,9 @@
 """Costs of operators on the NPU, estimated without scheduling.
 
 The patterns of stage ``npu`` lower a copy of the graph operator by operator. The cost of an operator is the sum of the
-costs of its layers, by the formulas for the choice of tilings. Layers are planned as if all neighbours ran on the NPU,
-so tensors between layers may stay in the tile buffer. If there is no such plan, each layer gets the whole tile buffer.
+costs of its layers, by the formulas for the choice of tilings. The plan of the layers assumes that all neighbours run
+on the NPU, so tensors between layers may stay in the tile buffer. Without such a plan, each layer gets the whole tile
+buffer.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from odc_mlir.transforms.partition.rules.islands import is_inside
 FIRST_BYTES = 64  # bytes of a program outside of its layers: header, end, first instructions of each kind
 ISSUED_BYTES = 8  # bytes of a compact program that leave the fetch buffer per cycle
 GROWTH = 1.25  # program bytes relative to the estimates of tilings, due to reordering and prefetching
-LEADING_SHARE = 0.5  # share of its program, and of constants without a tiling, that a layer waits for
+LEADING_SHARE = 0.5  # share of its program, and of constants without a tiling, that delays a layer
 _REWRITES = (NpuFusePaddingPass, NpuSwapAxesPass)  # passes of stage ``npu`` that change costs
 CROWDING = 0.5  # share of the cycles of prefetching in which other transfers need the SRAM port
 
@@ -54,8 +55,8 @@ CROWDING = 0.5  # share of the cycles of prefetching in which other transfers ne
 def segment_cycles(target: Target, memory: MemoryMode) -> Callable[[Sequence[OperatorCost]], float]:
     """Return a function that computes the cycles of a segment from the costs of its operators in order.
 
-    Program and constants pass their port one after the other. Each layer starts when its data have arrived and the
-    previous layer has ended. If constants are behind the SRAM port, the cycles of a layer include their transfer.
+    Program and constants pass their port in order. Each layer starts when its data have arrived and the previous layer
+    has ended. If constants use the SRAM port, the cycles of a layer include their transfer.
     """
     port, sram = ports(target, memory).constants, target.sram
     staged, width = port is not sram, port.bytes_per_cycle
@@ -99,14 +100,13 @@ def _in_bursts(size: float, burst: int) -> float:
 
 
 class _Copies:
-    """Copies of ``left`` bytes through the port of constants, in order and as early as possible from ``start`` on."""
+    """Copies of ``left`` bytes through the port of constants, in order and as early as possible."""
 
     def __init__(self, width: int, start: float, left: float) -> None:
         self.width, self.copied, self.left = width, start, left
         self.delays: list[tuple[float, float]] = []
 
     def add(self, size: float) -> None:
-        """Copy the next ``size`` bytes."""
         self.copied += size / self.width
         self.left -= size
 
@@ -115,7 +115,7 @@ class _Copies:
         return self.copied + sum(min(most, max(0.0, self.copied - since)) for since, most in self.delays)
 
     def beside(self, size: float, now: float) -> float:
-        """Return the cycles to read ``size`` bytes from ``now`` on; copies take every other turn of the port."""
+        """Return the cycles of reading ``size`` bytes from cycle ``now``; copies use every other turn of the port."""
         alone, others = size / self.width, self.left / self.width - max(0.0, now - self.copied)
         self.delays.append((now, alone))
         return alone + min(alone, max(0.0, others))
@@ -124,7 +124,7 @@ class _Copies:
 def npu_works(
     ctx: Context, module: ModuleOp, target: Target, memory: MemoryMode
 ) -> list[OperatorCost | str | Defect | None]:
-    """Return each operator's cost in a segment, the reason why it cannot be lowered, or None if it is on the host."""
+    """Return each operator's cost in a segment, the reason why it cannot be lowered, or None for the host."""
     scratch = clone_module(module)
     freeze_known(main_function(scratch).body.block)
     found: list[OperatorCost | str | Defect | None] = []
@@ -154,7 +154,7 @@ def npu_works(
 
 
 def _runs(ops: Iterable[Operation]) -> Iterator[list[npu.NpuTensorOp]]:
-    """Split layers, in order, into runs between operators of the host."""
+    """Yield the runs of layers between operators of the host."""
     run: list[npu.NpuTensorOp] = []
     for op in ops:
         if isinstance(op, npu.NpuTensorOp):
@@ -167,7 +167,6 @@ def _runs(ops: Iterable[Operation]) -> Iterator[list[npu.NpuTensorOp]]:
 
 
 def _guarded(op: str, tensor: str, call: Callable[[], OperatorCost]) -> OperatorCost | str | Defect:
-    """Return ``call()``, or the reason why it fails. A defect is a reason, too: operators have host kernels."""
     try:
         return call()
     except OdcError as error:
@@ -177,7 +176,6 @@ def _guarded(op: str, tensor: str, call: Callable[[], OperatorCost]) -> Operator
 
 
 def _lower(op: CircleOp, index: int, patterns: ByKind) -> OperatorCost:
-    """Replace ``op`` by its layers, named ``index``; return an empty cost."""
     op.location = names_loc([str(index)] * max(1, len(op.results)))
     rewriter = PatternRewriter(op)
     patterns.match_and_rewrite(op, rewriter)
@@ -194,7 +192,7 @@ class _LayerCosts:
         self.port = ports(tilings.target, memory).constants
 
     def planned(self, run: Sequence[npu.NpuTensorOp]) -> dict[npu.NpuTensorOp, TilingChoice]:
-        """Return the tiling of each layer in ``run``, planned as one program; empty if no tiling fits a layer."""
+        """Return the tiling of each layer in ``run``, planned as one program, or {} if a layer does not fit."""
         try:
             _, plan = planned_layers(run, self.tilings, self.memory, self.check, quick=self.quick)
             return dict(zip(run, plan.choices, strict=True))
@@ -203,7 +201,7 @@ class _LayerCosts:
             return {}
 
     def added(self, work: OperatorCost, layer: npu.NpuTensorOp, planned: TilingChoice | None) -> OperatorCost:
-        """Add the cost of ``layer`` to ``work``; without a plan, the layer gets the whole tile buffer."""
+        """Return ``work`` with the cost of ``layer``; without a plan, the layer gets the whole tile buffer."""
         self.check()
         best = planned or _alone(layer, self.tilings, self.port.bytes_per_cycle)
         stored, (copied, picked) = stored_bytes(layer), _constant_bytes(layer, self.port)
@@ -217,7 +215,7 @@ class _LayerCosts:
                 begun, ahead, ended = self._shares(layer, best.tiling)
                 first, left = begun * constants, (1 - ended) * max(0.0, cycles - ahead)
         elif isinstance(layer, npu.GatherOp):
-            first = constants  # any row may be picked
+            first = constants  # indices may select any row
         elif not isinstance(layer, npu.LstmOp):
             first = max(first, float(stored))
         return OperatorCost(
@@ -233,10 +231,10 @@ class _LayerCosts:
         )
 
     def _shares(self, layer: npu.ConvOp, tiling: Tiling) -> tuple[float, float, float]:
-        """Return when ``layer`` needs its constants.
+        """Return the times at which ``layer`` needs its constants.
 
-        The values are the share of constants before the first instruction, the cycles for loading the input, and the
-        share of the cycles until the last constants are needed.
+        They are the share of constants before the first instruction, the cycles for loading the input, and the share of
+        the cycles until the last constants are needed.
         """
         sram = self.tilings.target.sram
         window = window_of(layer, source_resident=not tiling.in_slots, result_resident=not tiling.out_slots)
@@ -252,9 +250,9 @@ class _LayerCosts:
         return 1 / steps, ahead, (1 - 1 / steps) / tiles
 
     def _coded_cycles(self, layer: npu.ConvOp, choice: TilingChoice, stored: float) -> float:
-        """Return the cycles by which ``choice`` overestimates the wait for weights, because it assumes raw weights.
+        """Return the cycles by which ``choice``, which assumes raw weights, overestimates the wait for weights.
 
-        In coded form, the weights and their records take ``stored`` bytes.
+        ``stored``: bytes of the coded weights and their records.
         """
         size, target = layer.weights.data.size, self.tilings.target
         decoded = size / target.decoder.symbols_per_cycle
@@ -265,7 +263,7 @@ class _LayerCosts:
 
 
 def _constant_bytes(layer: npu.NpuTensorOp, port: MemoryPort) -> tuple[int, int]:
-    """Return the bytes of constant operands that are copied, and of table rows that are read through ``port`` instead.
+    """Return the bytes of constant operands to copy, and of table rows to read through ``port`` instead.
 
     A table is copied as a whole if that takes no more bytes than reading its rows.
     """
@@ -280,7 +278,6 @@ def _constant_bytes(layer: npu.NpuTensorOp, port: MemoryPort) -> tuple[int, int]
 
 
 def _alone(layer: npu.NpuTensorOp, tilings: Tilings, width: int) -> TilingChoice:
-    """Return the best tiling of a layer that uses the whole tile buffer."""
     resident = tuple(False for _ in layer.operands)
     choices = layer_choices(layer, tilings, tilings.target.local.tile_bytes, resident, False)
     return min(choices, key=lambda choice: choice.cycles + choice.program_bytes / width)

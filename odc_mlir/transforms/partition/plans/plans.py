@@ -1,13 +1,13 @@
 """Plans of a partition: candidate segments, their costs, and the search for the best plan.
 
-A plan places units. A unit is a single operator, or a pattern group, whose operators become one NPU operation. Longer
-patterns are tried first, and an operator belongs to at most one group.
+A plan places units. A unit is a single operator, or a pattern group whose operators become one NPU operation. Longer
+patterns take precedence, and an operator belongs to at most one group.
 
 Segments and host operators run one after another, so the time of a plan is the sum of all their times. A segment takes
 the time of its own work, of the switch to the NPU and back, and of the transfer of its boundary tensors. The search
 starts with all supported operators on the NPU. It moves segments, and units at their edges, to the other side as long
-as the time gets shorter. The chosen plan is never slower than everything on the host, or all supported operators on the
-NPU. This module uses indices and numbers only, no IR.
+as the time gets shorter. The chosen plan is never slower than all operators on the host, or all supported operators on
+the NPU. This module uses only indices and numbers, no IR.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def groups(operators: Sequence[CircleOp]) -> Iterator[tuple[Pattern, list[Circle
 
 
 def _match(pattern: Pattern, last: CircleOp) -> list[CircleOp] | None:
-    """Return the operators of a match of ``pattern`` that ends in ``last``; None if there is no match."""
+    """Return the operators of a match of ``pattern`` that ends in ``last``, or None."""
     chain: list[CircleOp] = []
     op: object = last
     for kind in reversed(pattern.chain):
@@ -57,7 +57,7 @@ def alternate(needs: Sequence[set[int]], on_npu: Sequence[bool]) -> list[Round]:
     """Divide operators into the fewest alternating rounds (NPU or host, operators in order).
 
     ``needs``: for each operator, the operators that must run before it. Within a round, operators are in index order as
-    far as needs allow. No operator of a round depends on a later round, so rounds are convex.
+    far as ``needs`` allows. No operator of a round depends on a later round, so rounds are convex.
     """
     starts = [_rounds(needs, on_npu, side) for side in (True, False)]
     return min(starts, key=len)
@@ -94,7 +94,7 @@ VIEW = "VIEW"  # in a pattern: any operator that only changes the shape
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A chain of operators to group. ``chain``: operator names, producers first; ``text``: reason for grouping."""
+    """Chain of operators to group; ``chain``: operator names, producers first; ``text``: reason for grouping."""
 
     name: str
     chain: tuple[str, ...]
@@ -102,7 +102,7 @@ class Pattern:
 
 
 _PADDED = "the convolution pads while it loads"
-_FLAT = "the view is no work where its reader is"
+_FLAT = "the view costs nothing on its reader's side"
 
 PATTERNS = (  # longest first
     Pattern("flat-product-of-views", (VIEW, VIEW, "FULLY_CONNECTED"), _FLAT),
@@ -113,7 +113,7 @@ PATTERNS = (  # longest first
 )
 
 
-LEAST_PLANS = 20  # limit on the examined plans, for graphs of any size
+LEAST_PLANS = 20  # plans that the search may examine for graphs of any size
 ALL_HOST, ALL_SUPPORTED, SEARCH = "all-host", "all-supported", "search"
 MEMORY_SLACK = 1.05  # with preference memory, largest time of a plan relative to the fastest
 LARGEST_SEARCH = 200_000  # limit on the operators in all examined plans, to bound the time for large graphs
@@ -124,8 +124,8 @@ class OperatorCost(NamedTuple):
 
     ``lead``: cycles until the first weights have arrived; the operator waits for them unless an earlier operator hides
     the time. ``weight_bytes``: bytes in the weight buffer. ``first_bytes``: constants that are needed together, after
-    ``ahead`` of the cycles. ``left``: cycles that remain after the last constants have arrived. ``picked_bytes``: rows
-    of tables that are not copied; they pass the port of constants while the operator runs.
+    ``ahead`` cycles. ``left``: cycles that remain after the last constants have arrived. ``picked_bytes``: table rows
+    that are read without a copy, through the port of constants, while the operator runs.
     """
 
     cycles: float = 0.0
@@ -141,10 +141,11 @@ class OperatorCost(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An operator of the graph. ``work``: None if the NPU cannot run it. ``pinned``: the user places it on the NPU.
+    """Operator of the graph.
 
-    ``reads`` and ``writes``: numbers of tensors that are computed at run time; ``updates``: tensors that it both reads
-    and writes, and that outlive the inference.
+    ``work``: None if the NPU cannot run the operator. ``reads``, ``writes``: numbers of run-time tensors. ``pinned``:
+    whether the user places the operator on the NPU. ``updates``: tensors that the operator reads and writes, and that
+    outlive the inference.
     """
 
     host_ns: float
@@ -159,10 +160,10 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class PlacementProblem:
-    """A graph to place. ``units``: operators that stay together; ``results``: tensors that leave the graph.
+    """Graph to place.
 
-    ``segment_cycles`` returns the cycles of a segment from the costs of its operators. ``place``: name of the
-    accelerator in reasons.
+    ``units``: operators that stay together. ``results``: tensors that leave the graph. ``segment_cycles``: returns the
+    cycles of a segment from the costs of its operators. ``place``: name of the accelerator in reasons.
     """
 
     items: Sequence[Item]
@@ -178,7 +179,7 @@ class PlacementProblem:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Limits on segments: least number of computing operators, least multiply-accumulates, most segments."""
+    """Limits on segments: least compute operators, least multiply-accumulates, most segments."""
 
     min_operators: int = 1
     min_macs: int = 0
@@ -204,7 +205,7 @@ class SegmentEstimate:
 
 @dataclass(frozen=True, slots=True)
 class CostedPlacement:
-    """A placement of every operator with its cost."""
+    """Placement of every operator with its cost."""
 
     on_npu: tuple[bool, ...]
     segments: tuple[SegmentEstimate, ...]
@@ -233,7 +234,7 @@ class CostedPlacement:
 
 @dataclass(slots=True)
 class PlacementChoice:
-    """The chosen plan, the next best one, and reasons for supported operators on the host."""
+    """Chosen plan, second best plan, and reasons for supported operators on the host."""
 
     chosen: CostedPlacement
     runner_up: CostedPlacement | None
@@ -250,10 +251,11 @@ def choose(
     *,
     strategy: str = "cost",
 ) -> PlacementChoice:
-    """Return the best plan within ``bounds``; ``prefer``: see the compiler (``compile-time`` compares two plans only).
+    """Return the best plan within ``bounds``.
 
-    ``check`` is called for every plan and may raise. ``strategy`` ``supported`` chooses all supported operators at any
-    cost; the other plans are then only for comparison.
+    ``prefer``: see the compiler; ``compile-time`` compares only two plans. ``check`` is called for every plan and may
+    raise. ``strategy`` ``supported`` chooses all supported operators at any cost, and other plans serve only for
+    comparison.
     """
     return _PlacementSearch(problem, bounds, prefer, check).run(strategy)
 
@@ -293,7 +295,7 @@ class _PlacementSearch:
         return PlacementChoice(chosen, runner_up, reasons, all_host, all_supported)
 
     def placement(self, units: Sequence[bool], name: str = SEARCH) -> CostedPlacement:
-        """Return the plan with ``units`` on the NPU, cached; segments that have only views go to the host."""
+        """Return the plan with ``units`` on the NPU, cached; segments of views only go to the host."""
         self.check()
         on_npu = [False] * len(self.problem.items)
         for unit, chosen in zip(self.problem.units, units, strict=True):
@@ -332,7 +334,6 @@ class _PlacementSearch:
         return [number for number, unit in enumerate(self.problem.units) if members.intersection(unit)]
 
     def _too_small(self, segment: SegmentEstimate) -> str | None:
-        """Return the reason why a segment is too small; None if it is not."""
         items = [self.problem.items[i] for i in segment.members]
         if any(item.pinned for item in items):
             return None
@@ -351,7 +352,7 @@ class _PlacementSearch:
         return all(self._too_small(segment) is None for segment in plan.segments)
 
     def _within_bounds(self, units: list[bool]) -> list[bool]:
-        """Return ``units`` without too small segments and, if too many remain, without the least useful ones."""
+        """Return ``units`` without too small segments and, beyond the maximum number, without the least useful ones."""
         while not self._allowed(plan := self.placement(units)):
             small = [(s, reason) for s in plan.segments if (reason := self._too_small(s)) is not None]
             if not small:
@@ -368,7 +369,7 @@ class _PlacementSearch:
         return units
 
     def _improve(self, units: list[bool]) -> None:
-        """Make moves that improve the plan, one at a time, until no move improves it."""
+        """Apply moves that improve the plan, one at a time, until no move improves it."""
         best = self.placement(units)
         most = max(LARGEST_SEARCH // max(1, len(self.problem.items)), LEAST_PLANS)
         again = self.prefer != "compile-time"
@@ -385,7 +386,6 @@ class _PlacementSearch:
                     units, best, again = moved, plan, True
 
     def _moves(self, plan: CostedPlacement) -> list[tuple[int, ...]]:
-        """Return moves: a whole segment of ``plan`` to the host, or a unit at an edge to the other side."""
         whole = [tuple(self._units_of(segment)) for segment in plan.segments]
         edges = [(n,) for n in self._edge_units(plan) if self.able[n] and not self.pinned[n]]
         return [numbers for numbers in whole if len(numbers) > 1] + edges
@@ -406,7 +406,6 @@ class _PlacementSearch:
         ]
 
     def _reasons(self, chosen: CostedPlacement) -> dict[int, str]:
-        """Return the reason for each supported operator that is on the host in the plan ``chosen``."""
         reasons = {}
         current = [all(chosen.on_npu[i] for i in unit) for unit in self.problem.units]
         for number, unit in enumerate(self.problem.units):
@@ -418,7 +417,7 @@ class _PlacementSearch:
             if with_it.on_npu == chosen.on_npu:
                 text = "segment-size: views only"
             elif more <= 0:
-                text = "cost: the host is faster for what surrounds it"
+                text = "cost: the host is faster for its neighbours"
             for index in unit:
                 reasons[index] = self.reasons.get(index, text)
         return reasons

@@ -1,7 +1,7 @@
 """Placement rules: each checks one property of an operator and returns the offending value.
 
-A check gets the operator as :class:`odc_mlir.ops.spec.Node` and returns None if its condition holds. It runs only if
-all earlier checks in the operator's list have passed, so it may rely on their conditions (static shapes, known types).
+A check gets the operator as :class:`odc_mlir.ops.spec.Node` and returns None if its condition is true. It runs only
+after all earlier checks in the operator's list, so it may rely on their conditions (static shapes, known types).
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from odc_mlir.targets import ELEMENT_TYPES, NUMBER_TYPES, Target
 from odc_mlir.transforms.npu.lowering.decompositions import resize_lines, result_copies, transposed_components
 
 CODES = ELEMENT_TYPES
-POSITIONS = {"DYNAMIC_UPDATE_SLICE": 2, "GATHER": 1}  # operator -> its computed operand that is not a code
+POSITIONS = {"DYNAMIC_UPDATE_SLICE": 2, "GATHER": 1}  # operator -> computed operand with plain integers
 MOST_DIMENSIONS = 6  # limit for element-wise operands
 MOST_GROUPS = 64  # limit for a convolution, because each group takes separate transfers
-SCALE_TOLERANCE = 1e-3  # relative tolerance of a scale that an operator on 16-bit codes fixes
+SCALE_TOLERANCE = 1e-3  # relative tolerance of a fixed scale on 16-bit codes
 ACTIVATIONS = ("none", "relu", "relu6", "relu_n1_to_1")
 
-# Operators that can compute some rows of one image alone. Element-wise operators can, too.
+# Operators that can compute some rows of one image alone, besides element-wise operators.
 BY_ROWS = frozenset(
     ("AVERAGE_POOL_2D", "CONV_2D", "DEPTHWISE_CONV_2D", "MAX_POOL_2D", "RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR",
      "SOFTMAX")
 )  # fmt: skip
-SEARCHES = frozenset(("ARG_MAX", "ARG_MIN"))  # these can search single rows of one image along its channels
+SEARCHES = frozenset(("ARG_MAX", "ARG_MIN"))  # can search single rows of one image along its channels
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ Check = Callable[[Node, PlacementLimits], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule: name, text, and a check that returns None or the offending value."""
+    """Named rule with its text, and a check that returns None or the offending value."""
 
     name: str
     text: str
@@ -59,7 +59,7 @@ class Rule:
 
 
 def rule(name: str, text: str | None = None) -> Callable[[Check], Rule]:
-    """Make a rule from a check; the text of the rule is ``text`` or else the check's docstring."""
+    """Create a rule from a check; the text is ``text`` or else the check's docstring."""
 
     def made(check: Check) -> Rule:
         said = " ".join((check.__doc__ or "").split()).removesuffix(".")
@@ -82,7 +82,7 @@ def shape_text(info: TensorInfo) -> str:
 
 
 def _shape_of_first(tensors: Iterable[TensorInfo], is_bad: Callable[[TensorInfo], bool]) -> str | None:
-    """Return the first of ``tensors`` that ``is_bad``, with its shape; None if there is none."""
+    """Return the first of ``tensors`` that ``is_bad``, with its shape, or None."""
     return next((f"{tensor.name!r} has {shape_text(tensor)}" for tensor in tensors if is_bad(tensor)), None)
 
 
@@ -179,7 +179,7 @@ def fits_sram(node: Node, limits: PlacementLimits) -> str | None:
 
 
 def _rows_read(node: Node) -> int:
-    """Return the number of operand rows that one result row needs; 0 if all rows are computed together."""
+    """Return the number of operand rows that one result row needs, or 0 if all rows are computed together."""
     if any(tensor.static_shape[:1] != (1,) for tensor in activations(node) if len(tensor.static_shape) == 4):
         return 0
     if node.spec.name in SEARCHES:
@@ -222,7 +222,6 @@ def one_type(node: Node, _: PlacementLimits) -> str | None:
 
 
 def _second_type(tensors: Iterable[TensorInfo]) -> str | None:
-    """Return the first tensor with another element type than the first, with both types; None if there is none."""
     first, *others = tensors
     found = (f"{tensor.name!r} is {tensor.dtype}" for tensor in others if tensor.dtype != first.dtype)
     return next((f"{first.name!r} is {first.dtype}, {other}" for other in found), None)
@@ -266,7 +265,7 @@ def constant(index: int) -> Check:
 
 
 def option_in_field(instruction: str, **fields: str) -> Check:
-    """Check that each option (keyword) fits the instruction field given for it, and is at least 1."""
+    """Check that each option is at least 1 and fits the instruction field given for it."""
 
     def check(node: Node, _: PlacementLimits) -> str | None:
         for option, field in fields.items():
@@ -435,7 +434,7 @@ def either(first: Check, second: Check) -> Check:
 
 
 def image_padding(node: Node, _: PlacementLimits | None = None) -> str | None:
-    """A load can add the padding of an image."""
+    """Check that a load can add the padding of an image."""
     source = node.operand(0)
     if len(source.static_shape) != 4:
         return f"{source.name!r} has {shape_text(source)}"
@@ -445,7 +444,7 @@ def image_padding(node: Node, _: PlacementLimits | None = None) -> str | None:
 
 
 def moves_no_element(node: Node, _: PlacementLimits | None = None) -> str | None:
-    """A transposition keeps the order of all dimensions other than 1, so the bytes stay in place."""
+    """Check that a transposition keeps the order of all dimensions other than 1, so that no byte moves."""
     shape = node.operand(0).static_shape
     order = [int(p) for p in node.const(1).reshape(-1) if shape[int(p)] != 1]
     return None if order == sorted(order) else f"permutation {[int(p) for p in node.const(1).reshape(-1)]}"

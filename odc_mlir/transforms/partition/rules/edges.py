@@ -12,12 +12,12 @@ from odc_mlir.ops.work import tensor_bytes
 
 
 def edge_bytes(op: CircleOp) -> int:
-    """Return the bytes of operands and results of ``op`` that are inputs and outputs of the model or of its segment."""
+    """Return the bytes of operands and results of ``op`` that enter or leave the model or its segment."""
     return sum(map(_size, _entering(op) + _leaving(op)))
 
 
 def interface_reason(op: CircleOp) -> str | None:
-    """Return why ``op`` runs on the host if it converts a float input or output; None for other operators."""
+    """Return the reason why ``op`` converts a float input or output on the host, or None for others."""
     if op.SPEC.name == "QUANTIZE" and isinstance(op.operands[0].owner, Block):
         info, way = info_of(op.operands[0]), "takes"
     elif op.SPEC.name == "DEQUANTIZE" and _leaving(op):
@@ -29,7 +29,7 @@ def interface_reason(op: CircleOp) -> str | None:
 
 
 def memory_reason(op: CircleOp, needed_bytes: int, allowed_bytes: int) -> str:
-    """Return the reason that ``op`` needs too much SRAM; it names an input or output that is too large."""
+    """Return the reason that ``op`` needs too much SRAM, with the name of a large input or output."""
     entering, leaving = _entering(op), _leaving(op)
     if edge_bytes(op) <= allowed_bytes:
         return str(MemoryReason(needed_bytes, allowed_bytes))

@@ -22,14 +22,14 @@ LARGEST = 64  # limit on the operators of an island
 
 @dataclass(frozen=True, slots=True)
 class Island:
-    """An island: its ``members`` in order, from the readers of ``source`` to the operator that makes codes."""
+    """Island with its ``members`` in order, from the readers of ``source`` to the operator that computes codes."""
 
     source: SSAValue
     members: tuple[CircleOp, ...]
 
     @property
     def node(self) -> Node:
-        """Return a QUANTIZE from ``source`` to the result, for placement rules."""
+        """QUANTIZE from ``source`` to the result, for placement rules."""
         last = node_of(self.members[-1])
         return replace(last, spec=ops.get("QUANTIZE"), operands=(info_of(self.source),), options={})
 
@@ -40,7 +40,7 @@ def islands(operators: Iterable[CircleOp]) -> list[Island]:
 
 
 def separate_islands(operators: Iterable[CircleOp]) -> None:
-    """Make a separate DEQUANTIZE for each island that ends in one of ``operators``."""
+    """Create a separate DEQUANTIZE for each island that ends in one of ``operators``."""
     for last in operators:
         island = island_of(last, shared=True)
         members = () if island is None else island.members
@@ -54,7 +54,7 @@ def separate_islands(operators: Iterable[CircleOp]) -> None:
 
 
 def island_of(last: CircleOp, *, shared: bool = False) -> Island | None:
-    """Return the island that ends in ``last``, or None; ``shared``: other operators may read its DEQUANTIZEs."""
+    """Return the island that ends in ``last``, or None; ``shared``: whether its DEQUANTIZEs may have other readers."""
     shape = rewriting.static_shape_of(last.results[0]) if len(last.results) == 1 else None
     if shape is None or not _is_function(last, shape) or not _is_code(last.results[0]):
         return None
@@ -87,7 +87,7 @@ def island_of(last: CircleOp, *, shared: bool = False) -> Island | None:
 
 
 def is_inside(op: CircleOp) -> bool:
-    """Return whether ``op`` computes floats or booleans, which the NPU supports inside of islands only."""
+    """Return whether ``op`` computes floats or booleans, which the NPU supports only inside of islands."""
     return any(rewriting.is_real(result) or tensor_facts(result.type).dtype == "bool" for result in op.results)
 
 

@@ -1,8 +1,8 @@
 """Checks of placement rules for weights, sums, searches, reductions and LSTM cells.
 
 The array subtracts one zero point from all weights of an instruction. Weights that are quantised by channel may have
-many zero points, so that differences of code and zero point take nine bits. Three ways need only eight bits: shifting
-the codes, if their range allows it; dividing result channels into groups; writing each weight as a sum of codes.
+many zero points, so that differences of code and zero point need nine bits. Three remedies need only eight bits: a
+shift of the codes, if their range allows it; groups of result channels; and weights as sums of codes.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from odc_mlir.transforms.partition.rules.checks import (
 
 WEIGHT_TYPES = {"int8": ("int8", "int4"), "uint8": ("uint8",), "int16": CODES}  # by the input's type
 PRODUCTS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV")
-MOST_RUNS = 256  # limit on the runs of channels that moves put together
-FEW_GROUPS = 2  # this many groups, or fewer, take less time than twice the taps
-MOST_PARTS = 3  # limit on the codes whose sum is a weight
+MOST_RUNS = 256  # limit on the runs of channels that moves combine
+FEW_GROUPS = 2  # number of groups up to which groups are faster than twice the taps
+MOST_PARTS = 3  # limit on the codes in the sum for a weight
 
 
 @rule("weights")
@@ -86,7 +86,7 @@ def centred_range(filters: TensorInfo) -> tuple[int, int]:
 
 
 def channel_groups(filters: TensorInfo, axis: int) -> list[list[int]]:
-    """Divide result channels into groups such that one zero point suits each group."""
+    """Divide result channels into groups that can each use one zero point."""
     values = np.moveaxis(centred(filters), axis, 0).reshape(filters.static_shape[axis], -1)
     low, high = values.min(1), values.max(1)
     groups: list[list[int]] = []
@@ -99,7 +99,7 @@ def channel_groups(filters: TensorInfo, axis: int) -> list[list[int]]:
 
 
 def divides_by_channels(node: Node) -> bool:
-    """Return whether a layer can be computed in groups of result channels that few copies put together."""
+    """Return whether a layer can be divided into groups of result channels that few copies combine."""
     filters = node.operand(1)
     if filters.dtype != "uint8" or node.spec.name not in PRODUCTS:
         return False
@@ -154,7 +154,7 @@ def has_wide_weights(node: Node) -> bool:
 class WeightParts:
     """Weights minus zero points as a sum ``first - zero + (others[0] - zero) + ...``.
 
-    ``others``, ``[parts - 1, O]``: codes that all weights of a result channel share.
+    ``others``: codes ``[parts - 1, O]`` that all weights of a result channel share.
     """
 
     first: NDArray[Any]
@@ -168,12 +168,12 @@ class WeightParts:
 
 
 def result_axis(node: Node) -> int:
-    """Return the axis of a layer's weights along which result channels lie."""
+    """Return the axis of result channels in a layer's weights."""
     return 3 if node.spec.name == "DEPTHWISE_CONV_2D" else 0
 
 
 def weight_parts(filters: TensorInfo, axis: int) -> WeightParts:
-    """Split 8-bit weights into sums of two codes, or of three if two cannot represent all weights."""
+    """Split 8-bit weights into sums of two codes, or of three codes if necessary."""
     values, dtype = np.moveaxis(centred(filters), axis, 0), filters.info.numpy
     flat = values.reshape(len(values), -1)
     least, most = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
@@ -193,7 +193,7 @@ def weight_parts(filters: TensorInfo, axis: int) -> WeightParts:
 
 
 def sums_of_codes(node: Node) -> bool:
-    """Return whether a layer can be computed with weights that are sums of codes, at two or three times the taps."""
+    """Return whether the weights of a layer can be sums of codes, at two or three times the taps."""
     filters, options = node.operand(1), node.options
     if node.spec.name not in PRODUCTS or filters.info.numpy.itemsize > 1:
         return False
@@ -303,7 +303,7 @@ MOST_TABLES = 64  # limit for a GATHER with computed row numbers, because each t
 
 
 class Searched(NamedTuple):
-    """A tensor as ``outer`` x ``size`` x ``inner`` elements, searched along the second axis."""
+    """Tensor as ``outer`` x ``size`` x ``inner`` elements, searched along the second axis."""
 
     outer: int
     size: int
@@ -327,10 +327,7 @@ def searched_row(node: Node, limits: PlacementLimits) -> str | None:
 
 
 def updated_axis(node: Node) -> int | None:
-    """Return the only axis along which a DYNAMIC_UPDATE_SLICE changes a part; 0 if the whole tensor changes.
-
-    Return None if there are several such axes, or no axes.
-    """
+    """Return the only axis along which a DYNAMIC_UPDATE_SLICE changes a part, 0 for the whole tensor, or None."""
     pairs = zip(node.operand(0).static_shape, node.operand(1).static_shape, strict=True)
     axes = [axis for axis, (whole, part) in enumerate(pairs) if part != whole]
     if not axes:
@@ -360,7 +357,6 @@ def updated_slice(node: Node, _: PlacementLimits) -> str | None:
 
 
 def _beyond_fields(mnemonic: str, **values: tuple[str, int]) -> str | None:
-    """Return the first value that does not fit its field. ``values``: (meaning, value) by instruction field."""
     for field, (what, value) in values.items():
         if value > (highest := field_range(mnemonic, field)[1]):
             return f"{value} {what}, at most {highest}"
@@ -411,7 +407,7 @@ def gathered_rows(node: Node, _: PlacementLimits) -> str | None:
 
 
 def moves_where_constant(index: int) -> Check:
-    """Check the moves of codes if operand ``index``, which gives their positions, is constant."""
+    """Check the moves of codes if operand ``index`` with their positions is constant."""
 
     def check(node: Node, limits: PlacementLimits) -> str | None:
         return moves(node, limits) if node.operand(index).is_const else None
@@ -424,9 +420,9 @@ _HIGHEST = field_range("reduce", "width")[1]
 
 @dataclass(frozen=True, slots=True)
 class ReductionShape:
-    """A reduction of ``outer`` images with ``height`` x ``width`` pixels and ``inner`` channels.
+    """Reduction of ``outer`` images with ``height`` x ``width`` pixels and ``inner`` channels.
 
-    ``order``: the axes of the operand in memory order.
+    ``order``: axes of the operand in memory order.
     """
 
     outer: int
@@ -437,14 +433,14 @@ class ReductionShape:
 
     @property
     def moves(self) -> bool:
-        """Return whether axes are transposed."""
+        """Whether axes are transposed."""
         return self.order != tuple(sorted(self.order))
 
 
 def reduced(node: Node) -> ReductionShape | None:
-    """Return the shape of a reduction; None if it has no axes, or if no image with valid sides has all pixels.
+    """Return the shape of a reduction, or None without axes or without a valid image of all pixels.
 
-    Axes that are not reduced but lie between reduced axes are moved to the front.
+    Kept axes between reduced axes are moved to the front.
     """
     shape = node.operand(0).static_shape
     axes = sorted({int(axis) % len(shape) for axis in node.const(1).reshape(-1)}) if shape else []
@@ -460,7 +456,7 @@ def reduced(node: Node) -> ReductionShape | None:
 
 
 def sides(sizes: list[int]) -> tuple[int, int] | None:
-    """Return height and width of an image whose pixels are all elements of axes with these ``sizes``, or None."""
+    """Return height and width of an image of all elements of axes with these ``sizes``, or None."""
     height, width = math.prod(sizes[:-1]), sizes[-1] if sizes else 1
     if max(height, width) <= _HIGHEST:
         return height, width

@@ -1,8 +1,8 @@
-"""The table of placement rules of the NPU.
+"""Table of placement rules of the NPU.
 
-Each rule checks one property of an operator. If the NPU cannot run the operator because of this property, the rule
-returns the property's value. ``npu-mark-supported`` calls :func:`verdict` for every operator; compile reports and the
-generated documentation read the same table. Rules take an :class:`odc_mlir.ops.spec.Node`, so the table needs no IR.
+Each rule checks one property of an operator. If this property prevents the NPU from running the operator, the rule
+returns its value. ``npu-mark-supported`` calls :func:`verdict` for every operator. Compile reports and the generated
+documentation read the same table. Rules take an :class:`odc_mlir.ops.spec.Node`, so the table needs no IR.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Verdict:
 
 
 def rules_of(spec: OpSpec) -> tuple[Rule, ...] | None:
-    """Return the rules of one operator, without :data:`GENERIC` and :data:`GENERIC_LAST`; None if unsupported."""
+    """Return the specific rules of an operator, without generic rules, or None for an unsupported operator."""
     if spec.name in OPERATORS:
         return OPERATORS[spec.name]
     return BY_TABLE if works_by_table(spec) else None
@@ -41,7 +41,7 @@ def works_by_table(spec: OpSpec) -> bool:
 
 
 def verdict(node: Node, limits: PlacementLimits) -> Verdict:
-    """Check the rules for ``node``; return the first violation and the offending value."""
+    """Check the rules for ``node`` and return the first violation with the offending value."""
     rules = rules_of(node.spec)
     if rules is None:
         return Verdict(False, f"operator: {node.spec.name} is not supported by the NPU")
@@ -64,7 +64,7 @@ def rules_text() -> Iterator[str]:
     yield "groups, placed together"
     for pattern in PATTERNS:
         yield f"  {pattern.name}: {' -> '.join(pattern.chain)}: {pattern.text}"
-    yield "  island: element-wise operators on real numbers or truths between 8-bit codes: a table of the results"
+    yield "  island: element-wise float or boolean operators between 8-bit codes become a table of the results"
 
 
 def _lines(rules: Sequence[Rule]) -> Iterator[str]:
