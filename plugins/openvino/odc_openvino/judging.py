@@ -50,7 +50,7 @@ class Judge:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        facts = "\0".join(("1", odc_mlir.__version__, *machine.facts()))
+        facts = "\0".join(("2", odc_mlir.__version__, *machine.facts()))
         name = f"openvino-{hashlib.sha256(facts.encode()).hexdigest()[:32]}.json"
         self._path = cache_folder() / "plugins" / name
         self._known = _read(self._path)

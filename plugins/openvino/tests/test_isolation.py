@@ -30,6 +30,8 @@ print(target, hashlib.sha256(data).hexdigest(), "cpu" in names, "openvino" in pl
 BROKEN = {
     "raises": "raise RuntimeError('no licence')\n",
     "exits": "raise SystemExit(3)\n",
+    "lacks": "from odc_mlir.plugins import a_door_of_another_version\n",
+    "ends": "import os; os._exit(0)\n",
     "aborts": "import os; os.abort()\n",
     "sleeps": "import time; time.sleep(100)\n",
 }
@@ -52,11 +54,12 @@ def compiled(tmp_path: Path, model: Path, target: str, folders: list[Path], **va
 @pytest.fixture
 def bare(tmp_path: Path) -> list[Path]:
     """Return folders with all that is installed but this plugin."""
-    site = Path(next(place for place in sys.path if place.endswith("site-packages")))
     (tmp_path / "bare").mkdir()
-    for entry in site.iterdir():
-        if "odc_" not in entry.name:
-            (tmp_path / "bare" / entry.name).symlink_to(entry)
+    found: dict[str, Path] = {}
+    for site in [Path(place) for place in sys.path if place.endswith("site-packages")]:
+        found = {entry.name: entry for entry in site.iterdir() if "odc_" not in entry.name} | found
+    for name, entry in found.items():
+        (tmp_path / "bare" / name).symlink_to(entry)
     return [Path(odc_mlir.__file__).parents[1], tmp_path / "bare"]
 
 

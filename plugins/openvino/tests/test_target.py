@@ -13,11 +13,14 @@ import odc_mlir
 from networks import sample
 from odc_mlir import ops
 from odc_mlir.errors import OptionError, PackageError
+from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
-from odc_mlir.plugins.target import choose
+from odc_mlir.plugins.request import CodegenRequest
+from odc_mlir.plugins.target import SegmentModel, choose, operator_model
 from odc_mlir.runtime import conformance
 from odc_mlir.runtime.devices import attached, open_device
 from odc_openvino import judging, machines
+from odc_openvino.compiler import create_codegen
 from odc_openvino.machines import Machine, machine_of
 from odc_openvino.program import parse
 from odc_openvino.target import OpenVinoRules
@@ -129,3 +132,18 @@ def test_a_program_of_another_version_or_machine_is_refused(model: Path, monkeyp
     monkeypatch.setattr(machines, "devices", tuple)
     with pytest.raises(PackageError, match="OpenVINO finds no device CPU here"):
         device.load(data)
+
+
+@pytest.mark.parametrize(("padding", "shape"), [("valid", (1, 1, 2, 8)), ("same", (1, 2, 2, 8))])
+def test_an_average_over_a_large_window_keeps_its_precision(padding: str, shape: tuple[int, ...]) -> None:
+    x, y = replace(X, shape=(1, 128, 128, 8)), replace(Y, shape=shape)
+    window = {"filter_height": 128, "filter_width": 64, "stride_h": 64, "stride_w": 64}
+    options = {**window, "padding": padding, "fused_activation_function": "relu"}
+    averages = Node(ops.get("AVERAGE_POOL_2D"), (x,), (y,), options)
+    data = SegmentModel("averages", write_model(operator_model(averages)))
+    request = CodegenRequest("", "", target={"target": CPU})
+    program = open_device("openvino").load(create_codegen().compile_segment(data, request))
+    value = np.random.default_rng(2).uniform(0, 1, x.static_shape).astype(np.float32)
+    rows = [slice(0, 128)] if padding == "valid" else [slice(0, 96), slice(32, 128)]
+    columns = [value[:, part].astype(np.float64).reshape(1, -1, 2, 64, 8).mean((1, 3)) for part in rows]
+    np.testing.assert_allclose(program.run([value]).outputs[0], np.stack(columns, axis=1), rtol=5e-7)
