@@ -20,8 +20,8 @@ from xdsl.universe import Universe
 from xdsl.utils.target import Target
 
 from odc_mlir import transforms
+from odc_mlir.plugins.universes import additions
 from odc_mlir.support.deadline import Deadline, Progress
-from odc_mlir.support.universes import additions
 
 if TYPE_CHECKING:
     from odc_mlir.pipelines import Validation

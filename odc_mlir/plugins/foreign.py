@@ -14,8 +14,9 @@ import math
 import os
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
@@ -24,7 +25,10 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, TypeVar
 
+from odc_mlir._version import __version__
 from odc_mlir.errors import CompileError, OdcError, OptionError, TimeLimitError
+from odc_mlir.formats.cache import cache_folder
+from odc_mlir.formats.private import make_folder, read_file, write_file
 from odc_mlir.plugins.isolation import started
 from odc_mlir.plugins.registry import DEVICES, FACTORY, PluginSource
 from odc_mlir.process_limits import Limits
@@ -33,6 +37,8 @@ _PASSED_OVER = frozenset({"__pycache__", ".git"})
 # Digests of larger files, and of this package, use size and modification time, because sessions wait for the digest.
 _MAX_CONTENT_BYTES = 32 << 20
 _MAX_FILES = 5000
+_MAX_PROBLEM_BYTES = 4096
+_PROBLEM_SECONDS = 3600.0  # failures are cached only this long: their cause may be outside the plugin
 
 
 def fingerprint(source: PluginSource) -> str:
@@ -160,7 +166,8 @@ def import_plugin(file: str | None, reference: str | None, folder: str | None, *
         sys.path.insert(position, folder)
     if file is None:
         where, _, name = (reference or "").partition(":")
-        return getattr(importlib.import_module(where), name or FACTORY)()
+        found = getattr(importlib.import_module(where), name or FACTORY)
+        return found() if callable(found) else found
     if (beside := str(Path(file).parent)) not in sys.path:
         sys.path.insert(position, beside)
     spec = importlib.util.spec_from_file_location("odc_codegen_plugin", file)
@@ -255,6 +262,40 @@ def probe(
             except CompileError as error:
                 outcomes[key[0]] = known[key] = _failure(error, seconds)
     return [parsed(kind, source, outcomes[source]) for source in sources]
+
+
+def load_probed(source: PluginSource, ask: str, question: Answer | None = None) -> Any:
+    """Return :func:`load` after a :func:`probe` of the plugin, which the cache records; raise OptionError."""
+    if not source.is_ours and (problem := _problem(source, ask, question)):
+        raise OptionError(problem)
+    return load(source)
+
+
+def _problem(source: PluginSource, ask: str, question: Answer | None) -> str:
+    """Return why a plugin cannot be loaded, from the cache or by a probe; empty if it can be loaded."""
+    with suppress(OdcError, OSError):
+        path = _record(source)
+        problem = read_file(path, max_bytes=_MAX_PROBLEM_BYTES).decode(errors="replace")
+        if not problem or time.time() - path.stat().st_mtime < _PROBLEM_SECONDS:
+            return problem
+    (found,) = probe(dict, [source], ask, question)
+    problem = found.message if isinstance(found, OdcError) else ""
+    remember(source, problem)
+    return problem
+
+
+def remember(source: PluginSource, problem: str) -> None:
+    """Record in the cache why a plugin cannot be loaded; an empty ``problem`` records that it can be loaded."""
+    with suppress(OdcError, OSError):  # without a cache, the next process probes again
+        path = _record(source)
+        make_folder(path.parent, within=cache_folder())
+        write_file(path, problem.encode()[:_MAX_PROBLEM_BYTES])
+
+
+def _record(source: PluginSource) -> Path:
+    """Return the cache file with the outcome of the probe; the name depends on the plugin's files."""
+    key = f"{source}\0{source.group}\0{fingerprint(source)}\0{__version__}\0{sys.version}\0{deadline_seconds()}"
+    return cache_folder() / "plugins" / hashlib.sha256(key.encode()).hexdigest()[:32]
 
 
 def answer(plugin: object, ask: str, question: Answer | None) -> Answer:

@@ -20,12 +20,14 @@ from odc_mlir._version import __version__
 from odc_mlir.errors import OptionError
 
 GROUP, DEVICES, TARGETS = "odc_mlir.codegen", "odc_mlir.devices", "odc_mlir.targets"
+UNIVERSES = "xdsl.universe"  # xDSL's own group
 PATH_VARIABLE = "ODC_PLUGIN_PATH"
 FACTORY = "create_codegen"
 SUFFIX = "-gen"
 OURS = "odc-mlir"
 _TARGET = re.compile(r"[a-z0-9][a-z0-9_]*" + SUFFIX)
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]*")
+_ANY_NAME = re.compile(".*", re.DOTALL)
 _METADATA_FILES = ("entry_points.txt", "METADATA", "PKG-INFO")
 _MAX_METADATA_BYTES = 4 << 20
 
@@ -37,9 +39,11 @@ OWN_ENTRIES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "cpu": "odc_mlir.runtime.devices.native:NativeDevice",
         },
         TARGETS: {"npu": "odc_mlir.plugins.own:npu", "cpu": "odc_mlir.plugins.own:cpu"},
+        UNIVERSES: {},
     }
 )
 """Our own plugins, by group and name."""
+_FORMS = MappingProxyType({GROUP: _TARGET, DEVICES: _NAME, TARGETS: _NAME, UNIVERSES: _ANY_NAME})
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,16 +110,17 @@ def available(directory: str | os.PathLike[str] | None = None) -> list[PluginSou
 
 
 def entries(group: str) -> list[PluginSource]:
-    """Return the entries of DEVICES or TARGETS, sorted by name.
+    """Return the entries of DEVICES, TARGETS or UNIVERSES, sorted by name.
 
     A device of another package replaces our device of the same name, as a driver replaces a simulator; targets do not.
     """
-    others = [entry for folder in _variable_folders() for entry in _in_packages(folder, group, _NAME)]
-    others += _installed(group, _NAME)
+    form = _FORMS[group]
+    others = [entry for folder in _variable_folders() for entry in _in_packages(folder, group, form)]
+    others += _installed(group, form)
     known = [*others, *own_entries(group)] if group == DEVICES else [*own_entries(group), *others]
     found: dict[str, PluginSource] = {}
-    for entry in known:
-        found.setdefault(entry.target, entry)
+    for entry in known:  # a universe's entry has no meaning of its own: several packages may have one of the same name
+        found.setdefault(str(entry) if group == UNIVERSES else entry.target, entry)
     return [found[name] for name in sorted(found)]
 
 
@@ -148,9 +153,8 @@ def ignored_entries() -> Iterator[tuple[PluginSource, str]]:
     """Yield other packages' entries that no search finds, each with the reason: a malformed name, or one of ours."""
     for folder in (*_variable_folders(), *sys.path):
         for group, own in OWN_ENTRIES.items():
-            form = _TARGET if group == GROUP else _NAME
-            for entry in _in_packages(folder or os.curdir, group, re.compile(".*", re.DOTALL)):
-                if not form.fullmatch(entry.target):
+            for entry in _in_packages(folder or os.curdir, group, _ANY_NAME):
+                if not _FORMS[group].fullmatch(entry.target):
                     expected = f"<extension>{SUFFIX}" if group == GROUP else "a name"
                     yield (
                         entry,
@@ -223,7 +227,7 @@ def _declared(folder: str, info: str) -> Iterator[PluginSource]:
         data = _read(os.path.join(info, _METADATA_FILES[0])) or b""
     except (OSError, ValueError):
         return
-    if b"odc_mlir." not in data or name == OURS:
+    if name == OURS or not any(group.encode() in data for group in OWN_ENTRIES):
         return
     group = ""
     for line in map(str.strip, data.decode(errors="replace").splitlines()):

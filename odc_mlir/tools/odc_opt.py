@@ -245,7 +245,7 @@ def _wrong_usage(arguments: argparse.Namespace) -> str | None:
 
 
 def _format_names() -> tuple[str, ...]:
-    from odc_mlir.support.universes import additions
+    from odc_mlir.plugins.universes import additions
     from odc_mlir.universe import ALL_TARGETS
 
     return ("mlir", "circle", *ALL_TARGETS, *additions("targets"))
@@ -469,8 +469,8 @@ def _text_target(arguments: argparse.Namespace) -> Target:
     from xdsl.utils.arg_spec import parse_spec
 
     from odc_mlir.emitter.program import NpuListingTarget
+    from odc_mlir.plugins.universes import additions
     from odc_mlir.support.diagnostics import typed_errors
-    from odc_mlir.support.universes import additions
     from odc_mlir.universe import ALL_TARGETS
 
     with typed_errors():

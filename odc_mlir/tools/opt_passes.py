@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from xdsl.passes import ModulePass
 
     from odc_mlir.pipelines import StagedPass
-    from odc_mlir.support.universes import Addition
+    from odc_mlir.plugins.universes import Addition
     from odc_mlir.transforms.common.rewriting import RewriteCounts
 
 
@@ -40,7 +40,7 @@ def pass_names() -> tuple[str, ...]:
     from xdsl.transforms import get_all_passes
 
     from odc_mlir import pipelines
-    from odc_mlir.support.universes import additions
+    from odc_mlir.plugins.universes import additions
 
     return (*pipelines.ordered_passes(), *sorted(get_all_passes()), *sorted(additions("passes")))
 
@@ -50,7 +50,7 @@ def pass_list() -> Iterator[str]:
     from xdsl.transforms import get_all_passes
 
     from odc_mlir import pipelines, transforms
-    from odc_mlir.support.universes import additions
+    from odc_mlir.plugins.universes import additions
 
     yield "passes of odc-mlir:"
     for name in pipelines.ordered_passes():
@@ -85,7 +85,7 @@ def pattern_list(counts: Mapping[str, RewriteCounts] | None) -> Iterator[str]:
     ``counts``: numbers of rewrites by pass; if given, list only these passes, with the numbers.
     """
     from odc_mlir import pipelines
-    from odc_mlir.support.universes import additions
+    from odc_mlir.plugins.universes import additions
     from odc_mlir.transforms.common.describe import first_line_of, source_of
     from odc_mlir.transforms.common.rewriting import PatternPass
 

@@ -7,27 +7,18 @@ processes need no probe.
 
 from __future__ import annotations
 
-import hashlib
 import logging
-import sys
-import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-from odc_mlir._version import __version__
 from odc_mlir.errors import OdcError, PackageError
-from odc_mlir.formats.cache import cache_folder
-from odc_mlir.formats.private import make_folder, read_file, write_file
 from odc_mlir.plugins import registry
-from odc_mlir.plugins.foreign import deadline_seconds, fingerprint, load, probe, texts
+from odc_mlir.plugins.foreign import load_probed, probe, remember, texts
 from odc_mlir.plugins.registry import DEVICES, PluginSource
 from odc_mlir.runtime.devices.base import Device, DeviceProgram
 
-_MAX_PROBLEM_BYTES = 4096
-_PROBLEM_SECONDS = 3600.0  # failures are cached only this long: their cause may be outside the plugin
+_ASK = f"{__name__}:describe_device"
 _log = logging.getLogger(__name__)
 
 
@@ -66,12 +57,12 @@ def describe_device(found: object, question: Mapping[str, Any]) -> dict[str, Any
     return asdict(DeviceFacts(str(found.name), bool(found.simulated), attached))
 
 
-def ask_devices(sources: Sequence[PluginSource], *, attached: bool = True) -> list[DeviceFacts | OdcError]:
-    """Return the facts of each device, or an error that names the device; ``attached``: ask for its hardware."""
-    answers = probe(DeviceFacts, sources, f"{__name__}:describe_device", {"attached": attached})
+def ask_devices(sources: Sequence[PluginSource]) -> list[DeviceFacts | OdcError]:
+    """Return the facts of each device, or an error that names the device."""
+    answers = probe(DeviceFacts, sources, _ASK, {"attached": True})
     for source, facts in zip(sources, answers, strict=True):
-        if not source.is_ours and (isinstance(facts, DeviceFacts) or not attached):
-            _remember(source, facts.message if isinstance(facts, OdcError) else "")
+        if not source.is_ours and isinstance(facts, DeviceFacts):
+            remember(source, "")
     return answers
 
 
@@ -103,7 +94,7 @@ def open_device(extension: str) -> Device:
     failure: PackageError | None = None
     for source in sources_of(extension):
         try:
-            device = _open(source)
+            device: Device = load_probed(source, _ASK, {"attached": False})
         except OdcError as error:
             failure = failure or PackageError(error.message, hint=error.hint)
             continue
@@ -124,34 +115,3 @@ def sources_of(extension: str) -> list[PluginSource]:
     """Return the devices for an extension, by preference: another package's, then ours."""
     known = dict.fromkeys([*registry.entries(DEVICES), *registry.own_entries(DEVICES)])
     return [source for source in known if source.target == extension]
-
-
-def _open(source: PluginSource) -> Device:
-    if not source.is_ours and (problem := _problem(source)):
-        raise PackageError(problem)
-    found: Device = load(source)
-    return found
-
-
-def _problem(source: PluginSource) -> str:
-    """Return why a device cannot be opened, from the cache or by a probe; empty if it can be opened."""
-    with suppress(OdcError, OSError):
-        path = _record(source)
-        problem = read_file(path, max_bytes=_MAX_PROBLEM_BYTES).decode(errors="replace")
-        if not problem or time.time() - path.stat().st_mtime < _PROBLEM_SECONDS:
-            return problem
-    (facts,) = ask_devices([source], attached=False)
-    return facts.message if isinstance(facts, OdcError) else ""
-
-
-def _remember(source: PluginSource, problem: str) -> None:
-    with suppress(OdcError, OSError):  # without a cache, the next process probes again
-        path = _record(source)
-        make_folder(path.parent, within=cache_folder())
-        write_file(path, problem.encode()[:_MAX_PROBLEM_BYTES])
-
-
-def _record(source: PluginSource) -> Path:
-    """Return the cache file with the outcome of the probe of a device; the name depends on the plugin's files."""
-    key = f"{source}\0{fingerprint(source)}\0{__version__}\0{sys.version}\0{deadline_seconds()}"
-    return cache_folder() / "plugins" / hashlib.sha256(key.encode()).hexdigest()[:32]

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import odc_mlir
+from helpers.data import REPOSITORY
 from helpers.models import ModelBuilder, model_bytes
 from odc_mlir.errors import OdcError, PackageError
 from odc_mlir.plugins import foreign, registry
@@ -175,6 +176,21 @@ def test_commands_work(
     assert odc_plugin.main(["list"]) == 0
     said = capsys.readouterr().out
     assert all(f"  {name}  {name} 1.0 ({name}:make)" in said for name in hostile)
+
+
+def test_other_targets_compile_to_the_same_bytes(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = REPOSITORY / "examples" / "digits" / "digits_cnn_int8.circle"
+
+    def compiled() -> list[tuple[str, bytes]]:
+        packages = [odc_mlir.compile(model, target=target) for target in ("npu-256", "cpu")]
+        assert all(package.plan is not None and package.plan.segments for package in packages)
+        return [(name, bytes(data)) for package in packages for name, data in sorted(package.files.members.items())]
+
+    before = compiled()
+    monkeypatch.setenv(foreign.TIMEOUT_VARIABLE, "1")
+    for name, (line, _) in AT_IMPORT.items():
+        install(site, name, line + "\n", *registry.OWN_ENTRIES)
+    assert compiled() == before
 
 
 def test_an_unknown_target_is_a_line(

@@ -38,6 +38,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "plugins": FACTS
     | {"backends", "codegen", "compiler", "process_limits", "runtime.auto.build", "universe"}
     | {"transforms.partition.rules", "transforms.native.lowering.operators"},
+    "plugins.universes": frozenset({"errors", "plugins"}),
     "support": FACTS,
     # Canonicalization patterns are imported by a trait of the operations when they are first applied, as in xDSL.
     "dialects": FACTS | {"support", "transforms.circle.rewrites.canonical"},
@@ -48,7 +49,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "emitter": IR | {"codegen"},
     "interpreters": frozenset({"errors", "ops", "numerics", "support", "dialects", "runtime.kernels"}),
     "legality": IR,
-    "pipelines": IR | {"frontend", "transforms", "emitter", "legality"},
+    "pipelines": IR | {"frontend", "transforms", "emitter", "legality", "plugins.universes"},
     # Which program is the fastest is asked of the simulator, which runs what the passes that follow make.
     "transforms.npu.npu_search_plans": IR | {"transforms", "emitter", "pipelines", "simulator"},
     "loading": IR | {"frontend", "transforms", "universe", "runtime"},
@@ -59,9 +60,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     | {"universe"},
     "compiler": IR
     | {"backends", "validation", "frontend", "transforms", "emitter", "pipelines", "universe"}
-    | {"codegen", "loading"},
+    | {"codegen", "loading", "plugins.universes"},
     "firmware": IR | {"backends", "codegen", "compiler", "editing", "emitter", "loading", "runtime", "transforms"},
-    "universe": IR | {"frontend", "transforms", "emitter", "pipelines"},
+    "universe": IR | {"frontend", "transforms", "emitter", "pipelines", "plugins.universes"},
     # What is quantised is also run, to be compared, and compiled, to know its time.
     "quantizer": IR
     | {"frontend", "transforms", "pipelines", "loading", "universe", "calibration", "runtime", "pages"}

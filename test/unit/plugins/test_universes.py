@@ -14,7 +14,7 @@ import odc_mlir
 from helpers.data import REPOSITORY
 from odc_mlir import pipelines
 from odc_mlir.errors import ForeignPassError, OptionError
-from odc_mlir.support import universes
+from odc_mlir.plugins import foreign, universes
 from odc_mlir.tools import odc_opt
 
 DIGITS = str(REPOSITORY / "examples" / "digits" / "digits_cnn_int8.circle")
@@ -133,13 +133,32 @@ def test_what_fails_is_a_defect_of_its_package(capsys: pytest.CaptureFixture[str
         odc_mlir.compile(DIGITS, before={"npu-choose-tiles": [failing]})
 
 
-def test_what_cannot_be_imported_is_left_out(lab: Path, caplog: pytest.LogCaptureFixture) -> None:
-    install(lab, "broken", "import nosuchmodule")
-    importlib.invalidate_caches()
+BROKEN = {
+    "import nosuchmodule": "it raised ModuleNotFoundError: No module named 'nosuchmodule'",
+    "import os; os._exit(0)": "the plugin's process ended with code 0 and no answer",
+    "import time; time.sleep(100)": "it took longer than 2 s, the limit that ODC_PLUGIN_TIMEOUT_S sets",
+}
+
+
+@pytest.mark.parametrize("code", BROKEN)
+def test_what_cannot_be_imported_is_left_out(
+    code: str, lab: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert list(universes.additions("passes")) == ["lab-note"]
-    assert "the dialects, passes and formats of package broken are left out: ModuleNotFoundError" in caplog.text
-    with pytest.raises(OptionError, match="did you mean 'lab-note'"):
-        pipelines.find_pass("lab-nots")
+    install(lab, "broken", code)
+    for repetition in ("of this process", "of later ones"):
+        monkeypatch.setenv("ODC_PLUGIN_TIMEOUT_S", "2" if "sleep" in code else "60")
+        universes._universes.cache_clear()
+        foreign._known_outcomes().clear()
+        caplog.clear()
+        list(universes.additions("passes"))
+        left_out = "the dialects, passes and formats of package broken are left out"
+        problem = f"'broken' of broken 1.0 (broken_code:UNIVERSE) cannot be used: {BROKEN[code]}"
+        assert f"{left_out}: {problem}" in caplog.text, repetition
+        monkeypatch.setattr(foreign, "probe", None)
+    if "sleep" not in code:
+        with pytest.raises(OptionError, match="did you mean 'lab-note'"):
+            pipelines.find_pass("lab-nots")
 
 
 @pytest.mark.parametrize("name", ["npu-choose-tiles", "npu", "canonicalize"])

@@ -1,7 +1,8 @@
 """Dialects, passes and formats of other packages, found by the entry points ``xdsl.universe`` that xDSL defines.
 
 A format is a translation target of xDSL: a form of output that ``--emit`` names. Other packages are imported only to
-list names, or to find a name that neither this package nor xDSL has. Packages that fail to import only cause a warning.
+list names, or to find a name that neither this package nor xDSL has. A separate process imports a package first.
+Packages that fail there only cause a warning.
 """
 
 from __future__ import annotations
@@ -11,12 +12,11 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
-from odc_mlir.errors import bounded
+from odc_mlir.errors import OdcError
+from odc_mlir.plugins.foreign import Answer, load_probed
+from odc_mlir.plugins.registry import UNIVERSES, entries
 
 _log = logging.getLogger(__name__)
-
-GROUP = "xdsl.universe"
-_KNOWN = ("xdsl", "odc-mlir")
 
 
 class Addition(NamedTuple):
@@ -26,21 +26,23 @@ class Addition(NamedTuple):
     load: Callable[[], Any]
 
 
+def describe_universe(_universe: object, _question: Answer | None) -> Answer:
+    """Return nothing: the import alone is tested."""
+    return {}
+
+
 @cache
 def _universes() -> tuple[tuple[str, str, Any], ...]:
     """Return (package, its module, universe) of other packages."""
-    from importlib.metadata import entry_points  # slow to import, and seldom needed
-
     found = []
-    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
-        package = entry.name if entry.dist is None else entry.dist.name
-        if package in _KNOWN:
+    for source in entries(UNIVERSES):
+        package, module = source.origin.partition(" ")[0], _root((source.reference or "").partition(":")[0])
+        if package == "xdsl":
             continue
         try:
-            found.append((package, _root(entry.module), entry.load()))
-        except (Exception, SystemExit) as error:
-            text = bounded(f"{type(error).__name__}: {error}")
-            _log.warning("the dialects, passes and formats of package %s are left out: %s", package, text)
+            found.append((package, module, load_probed(source, f"{__name__}:describe_universe")))
+        except OdcError as error:
+            _log.warning("the dialects, passes and formats of package %s are left out: %s", package, error.message)
     return tuple(found)
 
 
