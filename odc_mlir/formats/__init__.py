@@ -1,1 +1,1 @@
-"""File formats: bytes to plain records and back, free of IR."""
+"""File formats: conversion of bytes to plain records and back, without IR."""

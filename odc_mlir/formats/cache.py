@@ -1,4 +1,4 @@
-"""The cache folder for files that can be computed again, and the keys of its entries."""
+"""Cache folder for files that can be computed again, and the keys of its entries."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ CACHE_VARIABLE = "ODC_CACHE_DIR"
 LIMIT_VARIABLE = "ODC_CACHE_LIMIT_MB"
 DEFAULT_LIMIT_MB = 1024
 FOLDERS = ("compiled", "made", "models", "native", "plugins", "records", "tilings", "trusted")
-"""The folders of a cache. Other entries do not belong to this project."""
+"""Folders of a cache. Other entries do not belong to this project."""
 RECORDS_FILE = "ranges.sqlite"
 _NAME = "odc-mlir"
 
 
 def cache_folder() -> Path:
-    """Return ``$ODC_CACHE_DIR``, else ``$XDG_CACHE_HOME/odc-mlir``, else ``~/.cache/odc-mlir``, which need not exist.
+    """Return ``$ODC_CACHE_DIR``, else ``$XDG_CACHE_HOME/odc-mlir``, else ``~/.cache/odc-mlir``.
 
-    Raises OptionError if ODC_CACHE_DIR is not absolute or there is no home folder. As the XDG base directory
-    specification asks, an XDG_CACHE_HOME that is not absolute is ignored.
+    The folder need not exist. Raises OptionError if ODC_CACHE_DIR is not absolute or there is no home folder. A
+    relative XDG_CACHE_HOME is ignored, as the XDG base directory specification requires.
     """
     if ours := os.environ.get(CACHE_VARIABLE):
         folder = Path(ours)
@@ -38,12 +38,12 @@ def cache_folder() -> Path:
 
 
 def records_path(digest: str, folder: Path | None = None) -> Path:
-    """Return the file of recorded ranges of the model with this digest, in the cache or another ``folder``."""
+    """Return the file of recorded ranges of a model, in the cache or another ``folder``."""
     return (cache_folder() if folder is None else folder) / "records" / digest / RECORDS_FILE
 
 
 def content_digest(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> str:
-    """Return the SHA-256 of a file or of bytes, in hexadecimal; raise ModelError for an unreadable file."""
+    """Return the SHA-256 of a file or of bytes, in hexadecimal. Raises ModelError for an unreadable file."""
     if isinstance(source, (bytes, bytearray, memoryview)):
         return hashlib.sha256(source).hexdigest()
     try:

@@ -1,4 +1,4 @@
-"""Readers of calibration and evaluation samples in all supported file formats (docs/quantisation.md)."""
+"""Readers of calibration and evaluation samples in all supported formats (docs/quantisation.md)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PICTURE_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", "
 class Pictures:
     """Conversion of pixels 0..255 to a float input: ``(pixel - mean) * scale``, per channel or for all channels.
 
-    Pictures are scaled to cover ``size``, [height, width] (default: the input's), and cropped to the centre.
+    Pictures are scaled to cover ``size``, [height, width] (by default the input's size), and cropped to the centre.
     """
 
     mean: tuple[float, ...] = (0.0,)
@@ -42,8 +42,8 @@ def read_calibration(
 ) -> Samples:
     """Return at most ``most`` samples of ``source`` for a model with these ``inputs``, in a reproducible order.
 
-    ``source``: a path, samples, or an iterable of lists of arrays. Raises InputError for data that does not fit,
-    OptionError for a missing package that the format needs.
+    ``source`` is a path, samples, or an iterable of lists of arrays. Raises InputError for data that does not fit,
+    OptionError if the format needs a missing package.
     """
     if most is not None and most < 1:
         raise OptionError(f"the largest number of samples is {most}, expected at least 1")
@@ -83,7 +83,7 @@ def _from_path(path: Path, inputs: Sequence[TensorInfo], most: int | None, pictu
 
 
 def holds_pictures(source: object) -> bool:
-    """Return whether ``source`` is a folder of pictures, the only source for :class:`Pictures`."""
+    """Return whether ``source`` is a folder of pictures. :class:`Pictures` applies only to such folders."""
     if not isinstance(source, (str, os.PathLike)):
         return False
     path = Path(source)
@@ -95,12 +95,12 @@ def _is_picture(file: Path) -> bool:
 
 
 def _is_data(file: Path, folder: Path) -> bool:
-    """Return whether a file is data; hidden files and files in hidden folders are not data."""
+    """Return whether a file is visible, and not in a hidden folder."""
     return file.is_file() and not any(part.startswith(".") for part in file.relative_to(folder).parts)
 
 
 def _arrays(path: Path, inputs: Sequence[TensorInfo]) -> Samples:
-    """Read an NPZ or HDF5 file. Arrays without sample numbers that do not fit unchanged hold samples along axis 0."""
+    """Read an NPZ or HDF5 file. Unnumbered arrays that do not fit their inputs hold samples along axis 0."""
     ranks = [None if info.shape is None else len(info.shape) for info in inputs]
     samples = read_samples(path, ranks)
     if samples.layout != "single" or (samples.labels is None and _fits(samples.records[0], inputs)):
@@ -109,7 +109,6 @@ def _arrays(path: Path, inputs: Sequence[TensorInfo]) -> Samples:
 
 
 def _fits(record: Sequence[Array], inputs: Sequence[TensorInfo]) -> bool:
-    """Return whether every array has the shape of its input."""
     return all(
         info.shape is None
         or (
@@ -123,7 +122,6 @@ def _fits(record: Sequence[Array], inputs: Sequence[TensorInfo]) -> bool:
 
 
 def _listed(path: Path) -> list[Path]:
-    """Return the files named by the lines of ``path``; skip empty lines."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
@@ -134,7 +132,7 @@ def _listed(path: Path) -> list[Path]:
 
 
 def _raw_sample(path: Path, inputs: Sequence[TensorInfo]) -> list[Array]:
-    """Split the bytes of a file into the inputs in order; unknown dimensions count as 1."""
+    """Split the bytes of a file into the inputs in order. Unknown dimensions count as 1."""
     data = read_regular(path)
     shapes = [_closed_shape(info) for info in inputs]
     dtypes = [DTYPES[info.dtype].numpy for info in inputs]
@@ -160,7 +158,6 @@ def _closed_shape(info: TensorInfo) -> tuple[int, ...]:
 
 
 def _picture(path: Path, inputs: Sequence[TensorInfo], pictures: Pictures) -> Array:
-    """Return a picture as an array for the model's only input."""
     shape = _closed_shape(inputs[0]) if len(inputs) == 1 else ()
     if len(shape) != 4 or shape[0] != 1 or shape[3] not in (1, 3):
         raise InputError(
@@ -196,7 +193,6 @@ def _pixels(path: Path, height: int, width: int, channels: int) -> Array:
 
 
 def _checked_list(sample: Any) -> list[Array]:
-    """Check one sample of an iterable and return it."""
     if isinstance(sample, np.ndarray) or not isinstance(sample, Sequence):
         hint = "put a single array into a list"
         raise InputError(f"a sample is {type(sample).__name__}, expected a list of arrays, one per input", hint=hint)

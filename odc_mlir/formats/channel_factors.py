@@ -1,6 +1,7 @@
-"""Factors of equalised channels, stored as metadata of a model file to compare its tensors with the original's.
+"""Factors of equalised channels, stored as metadata of a model file.
 
-There is one factor for each element of a tensor's last axis, or of several last axes.
+With the factors, tensors of the equalised model can be compared with the original's. There is one factor for each
+element along a tensor's last axis, or along several last axes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ NAME = "odc.channel_factors"
 def encode(factors: Mapping[str, NDArray[Any]]) -> bytes:
     """Return the metadata of factors by tensor name: a JSON object of little-endian float32 numbers in base64.
 
-    The value of a tensor with factors along several axes is a list of [extents, factors].
+    A tensor with factors along several axes has the value [extents, factors].
     """
     packed = {name: _packed(np.asarray(array, "<f4")) for name, array in factors.items()}
     return json.dumps(packed, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode()
@@ -33,7 +34,7 @@ def _packed(array: NDArray[Any]) -> str | list[Any]:
 
 
 def decode(data: bytes | memoryview) -> dict[str, NDArray[np.float32]]:
-    """Decode factors by tensor name; raise ModelError for data that :func:`encode` cannot have written."""
+    """Return the factors by tensor name. Raises ModelError for data that :func:`encode` cannot have written."""
     with parsing("cannot read the factors of channels", ModelError, location=NAME):
         found = {str(name): _unpacked(entry) for name, entry in json.loads(bytes(data)).items()}
     if any(not np.isfinite(row).all() or (row <= 0).any() for row in found.values()):

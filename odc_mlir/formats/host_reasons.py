@@ -1,4 +1,4 @@
-"""Reasons for operators on the host that reports group: placement rules write them to plans, reports parse them."""
+"""Reasons for operators on the host. Placement rules write them to plans; reports parse and group them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ TYPE_RULE, MEMORY_RULE = "element-type", "fits-sram"
 
 
 class TypeReason(NamedTuple):
-    """An operator computes on ``tensor``, a quoted name, with an element type that the NPU does not have."""
+    """Reason that the NPU lacks the element type of ``tensor``, a quoted name."""
 
     tensor: str
     dtype: str
 
     @property
     def text(self) -> str:
-        """The reason without the name of its rule."""
+        """Reason without the name of its rule."""
         return f"{self.tensor} is {self.dtype}"
 
     def __str__(self) -> str:
@@ -24,15 +24,15 @@ class TypeReason(NamedTuple):
 
     @classmethod
     def parse(cls, reason: str) -> TypeReason | None:
-        """Parse a reason in a plan; return None for other reasons."""
+        """Return the reason in the text of a plan, or None for another kind of reason."""
         found = re.fullmatch(rf"{TYPE_RULE}: (.*) is (\w+)", reason, re.DOTALL)
         return None if found is None else cls(*found.groups())
 
 
 class MemoryReason(NamedTuple):
-    """An operator needs more SRAM than allowed.
+    """Reason that an operator needs more SRAM than allowed.
 
-    ``edge``: quoted name, bytes, and "enters" or "leaves", of an oversized tensor that must be in SRAM as a whole.
+    ``edge`` describes a tensor that is too large for SRAM: quoted name, bytes, and "enters" or "leaves".
     """
 
     needed_bytes: int
@@ -41,7 +41,7 @@ class MemoryReason(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The reason without the name of its rule."""
+        """Reason without the name of its rule."""
         text = f"{self.needed_bytes} bytes of {self.allowed_bytes}"
         return text if self.edge is None else "{}; {} of {} bytes {} the NPU as a whole".format(text, *self.edge)
 
@@ -50,7 +50,7 @@ class MemoryReason(NamedTuple):
 
     @classmethod
     def parse(cls, reason: str) -> MemoryReason | None:
-        """Parse a reason in a plan; return None for other reasons."""
+        """Return the reason in the text of a plan, or None for another kind of reason."""
         found = re.fullmatch(rf"{MEMORY_RULE}: (\d+) bytes of (\d+)(?:; (.*))?", reason, re.DOTALL)
         if found is None:
             return None

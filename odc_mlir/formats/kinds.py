@@ -1,4 +1,4 @@
-"""Kinds of files that this tool writes, recognised by content, never by name.
+"""Kinds of output files, recognised by their content and never by name.
 
 This module imports nothing heavy: commands declare their arguments with these kinds, and ``--help`` must be fast.
 """
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 OWN_MARK = "odc-mlir"
 """Mark in our files of formats that other programs also write: pages and array files."""
 
-_MARK_BYTES = 2048  # the mark of a page is within this many bytes from the start
+_MARK_BYTES = 2048  # the mark of a page is in its first bytes
 
 
 class OutputKind(NamedTuple):
-    """A kind of output.
+    """A kind of output. ``name`` is for errors.
 
-    ``name`` is for errors. ``recognises`` may raise any error that reading a file of another format raises.
+    ``recognises`` may raise any error of the functions that read a file of another format.
     """
 
     name: str
     recognises: Callable[[Path], bool]
     suffixes: tuple[str, ...] = ()  # allowed ends of names; empty: any
-    is_text: bool = False  # it may go to standard output
+    is_text: bool = False  # may go to standard output
     is_folder: bool = False
 
 
@@ -42,7 +42,7 @@ def _is_own_zip(path: Path) -> bool:
 
     members = ZipMembers(path)
     if zip_bytes({name: members[name] for name in sorted(members)}) != path.read_bytes():
-        return False  # the archive's reader would ignore data before or between members
+        return False  # archive readers ignore data before and between members
     known = recognised_files(members[MANIFEST_PATH]) if MANIFEST_PATH in members else {}
     return bool(known) and all(known.get(name) == digest_of(members[name]) for name in members)
 
@@ -57,7 +57,7 @@ def _is_own_model(path: Path) -> bool:
 
 
 def json_kind(name: str, *keys: str) -> OutputKind:
-    """Return the kind of a JSON object that has these keys, or of a list of such objects."""
+    """Return the kind of JSON objects, or lists of objects, with these keys."""
 
     def recognises(path: Path) -> bool:
         document = json.loads(path.read_bytes())
@@ -88,13 +88,13 @@ def _is_own_array_file(path: Path) -> bool:
 
 
 IR_NOTE = "// odc-mlir: "
-"""Start of the comments that our IR printer writes."""
+"""Prefix of comments by our IR printer."""
 
 _OWN_COMMENTS = ("// -----", IR_NOTE)
 
 
 def _is_printed_ir(path: Path) -> bool:
-    """Return whether a text starts as printed IR does and has no comments written by hand."""
+    """Return whether a text is printed IR without comments by users."""
     lines = path.read_text(encoding="utf-8").splitlines()
     first = next((line for line in lines if line.strip() and not line.startswith(_OWN_COMMENTS)), "")
     starts = ("module", "builtin.module", '"builtin.module"', "!", "#")
@@ -103,7 +103,7 @@ def _is_printed_ir(path: Path) -> bool:
 
 
 def starts_with(name: str, *heads: bytes) -> OutputKind:
-    """Return the kind of text that starts with one of ``heads``."""
+    """Return the kind of texts that start with one of ``heads``."""
 
     def recognises(path: Path) -> bool:
         with path.open("rb") as file:
@@ -118,7 +118,7 @@ def _is_own_object(path: Path) -> bool:
 
 
 PAGE_MARK = f'<meta name="generator" content="{OWN_MARK}">'
-"""The element in the head of a page that identifies it as ours."""
+"""HTML element that identifies a page as ours."""
 
 OBJECT = OutputKind("an object file", _is_own_object, (".o",))
 HEADER = starts_with("a C header", f"/* {OWN_MARK}: ".encode())
@@ -132,7 +132,7 @@ IR_TEXT = OutputKind("IR", _is_printed_ir, is_text=True)
 TRACE = json_kind("a trace", "traceEvents", "displayTimeUnit")
 PROFILE = json_kind("a profile", "schema_version", "measured")
 UNKNOWN = OutputKind("a file", _is_never_ours)
-"""Kind of files whose content does not identify them as ours: only an empty file may be replaced."""
+"""Kind of files that cannot be recognised as ours. Only empty ones may be replaced."""
 
 
 FILE_SUFFIXES = frozenset(
@@ -164,5 +164,5 @@ FILE_SUFFIXES = frozenset(
 
 
 def package_kind(path: str | os.PathLike[str]) -> OutputKind:
-    """Return the kind of a package: a zip if ``path`` has its suffix, else a folder."""
+    """Return the kind of a package by the suffix of ``path``: zip or folder."""
     return ZIP if os.fspath(path).lower().endswith(".zip") else FOLDER

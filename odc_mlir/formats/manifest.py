@@ -1,7 +1,7 @@
-"""The files of an nnpackage in a directory, a zip or memory, with its manifest and configuration.
+"""Files of an nnpackage in a directory, a zip or memory, with manifest and configuration.
 
-Packages are not trusted: paths must stay inside the package, members must not be links, devices or encrypted, no path
-may occur twice, and sizes are limited before anything is read.
+Packages are not trusted. Paths must stay inside of the package, members must not be links, devices or encrypted, no
+path may occur twice, and sizes are limited before anything is read.
 """
 
 from __future__ import annotations
@@ -22,19 +22,18 @@ MANIFEST_PATH = "metadata/MANIFEST"
 CONFIG_NAME = "config.cfg"
 CONFIG_PATH = f"metadata/{CONFIG_NAME}"
 
-# The versions that we write, without and with connections: the newest whose keys we use. Any minor version of major
-# version 1 is read.
+# Versions of our manifests, without and with connections. Readers accept any minor version of major version 1.
 _VERSION, _CONNECTED_VERSION = ("1", "2", "0"), ("1", "3", "0")
 _VERSION_KEYS = ("major-version", "minor-version", "patch-version")
-# Our own key: the path of the active plan. Other readers of nnpackages ignore unknown keys.
+# Our own key for the path of the active plan. Other readers of nnpackages ignore unknown keys.
 _PLAN_KEY = "odc-plan"
-# Keys of the digests of all files that we wrote, and of the manifest itself: unchanged files may be replaced.
+# Keys of the digests of our files and of the manifest itself. Only unchanged files may be replaced.
 _FILES_KEY, _OWN_KEY = "odc-files", "odc-digest"
 _INPUTS_KEY, _OUTPUTS_KEY, _CONNECT_KEY = "pkg-inputs", "pkg-outputs", "model-connect"
 
 
 class IoIndex(NamedTuple):
-    """An input or output of a package's models: ``model:subgraph:io``, all counted from 0."""
+    """Input or output of a model in a package, ``model:subgraph:io``, counted from 0."""
 
     model: int
     subgraph: int
@@ -45,7 +44,7 @@ class IoIndex(NamedTuple):
 
 
 class Connection(NamedTuple):
-    """The output ``source`` of one model feeds the inputs ``targets`` of others."""
+    """Connection of the output ``source`` to ``targets``, inputs of other models."""
 
     source: IoIndex
     targets: tuple[IoIndex, ...]
@@ -53,10 +52,13 @@ class Connection(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Manifest of a package: paths of ``models``, the primary one first, and of the ``plan``; SHA-256 of our ``files``.
+    """Manifest of a package.
 
-    ``configs``: names of files in ``metadata/``, of which the first is used. ``connections`` join several models to one
-    with these ``inputs`` and ``outputs``.
+    ``models``: paths of the models, the primary one first.
+    ``configs``: names of files in ``metadata/``, of which the first is used.
+    ``plan``: path of the plan.
+    ``connections``: join several models to one, with these ``inputs`` and ``outputs``.
+    ``files``: SHA-256 of our files.
     """
 
     models: tuple[str, ...]
@@ -70,11 +72,11 @@ class Manifest:
 
     @property
     def is_connected(self) -> bool:
-        """Return whether connections join several models to one."""
+        """Whether connections join several models to one."""
         return len(self.models) > 1 and bool(self.inputs or self.outputs or self.connections)
 
     def io_indices(self) -> Iterator[IoIndex]:
-        """Every input and output index in the manifest."""
+        """Yield all input and output indices in the manifest."""
         yield from self.inputs
         yield from self.outputs
         for source, targets in self.connections:
@@ -103,7 +105,10 @@ class Manifest:
 
 
 def parse_manifest(data: bytes) -> Manifest:
-    """Parse the manifest in ``data``; raise PackageError for malformed JSON, an unknown major version or bad paths."""
+    """Parse the manifest in ``data``.
+
+    Raises PackageError for malformed JSON, an unknown major version or invalid paths.
+    """
     with parsing(f"{MANIFEST_PATH} is not valid JSON", PackageError):
         document = json.loads(data)
     if not isinstance(document, dict):
@@ -134,14 +139,14 @@ def parse_manifest(data: bytes) -> Manifest:
 
 
 def digest_of(data: bytes) -> str:
-    """Return the SHA-256 of a member in the form of a manifest."""
+    """Return the SHA-256 of a member as manifests store it."""
     return hashlib.sha256(data).hexdigest()
 
 
 def recognised_files(data: bytes) -> dict[str, str]:
-    """Return the members that the manifest ``data`` lists as ours, including the manifest, with their SHA-256.
+    """Return the unchanged files that the manifest lists as ours, including the manifest, with SHA-256.
 
-    Empty if the manifest is not ours or was changed.
+    If the manifest is not ours or was changed, the result is empty.
     """
     try:
         document = json.loads(data)
@@ -186,7 +191,7 @@ def _connections(document: Mapping[str, Any]) -> tuple[Connection, ...]:
 
 
 def parse_io_index(text: Any, key: str) -> IoIndex:
-    """Parse ``text``, found under ``key``, as an index; raise PackageError if it is malformed."""
+    """Parse the index ``text`` of the entry ``key``. Raises PackageError if it is malformed."""
     parts = text.split(":") if isinstance(text, str) else []
     if len(parts) != 3 or not all(part.isascii() and part.isdecimal() and len(part) < 10 for part in parts):
         raise PackageError(f"{text!r} in {key!r} of {MANIFEST_PATH} is not of the form model:subgraph:index")
@@ -208,7 +213,10 @@ def _paths(document: Mapping[str, Any], key: str) -> tuple[str, ...]:
 
 
 def check_member_path(path: Any) -> str:
-    """Return ``path`` if it is a relative path with forward slashes that stays in the package; raise PackageError."""
+    """Return ``path`` if it is a relative path with forward slashes inside of the package.
+
+    Raises PackageError for other paths.
+    """
     fault = _path_fault(path)
     if fault:
         raise PackageError(f"the member path {path!r} {fault}")
@@ -234,7 +242,8 @@ def _path_fault(path: Any) -> str | None:
 def parse_config(data: bytes) -> dict[str, str]:
     """Parse the settings in ``data``. Comments after ``#``, and blanks and quotes around values are dropped.
 
-    Later lines win. A line without ``=`` may separate key and value by blanks; a line with neither is ignored.
+    The last line of a key has priority. A line without ``=`` may separate key and value by blanks. Other lines are
+    ignored.
     """
     settings: dict[str, str] = {}
     for line in data.decode("utf-8", "replace").splitlines():
@@ -251,20 +260,20 @@ def parse_config(data: bytes) -> dict[str, str]:
 
 
 def format_config(settings: Mapping[str, str]) -> bytes:
-    """Return the text of a ``config.cfg``: one ``key=value`` per line, in the order of ``settings``."""
+    """Return the text of a ``config.cfg``, with one ``key=value`` per line in the order of ``settings``."""
     return "".join(f"{key}={value}\n" for key, value in settings.items()).encode()
 
 
 MAX_MEMBERS = 10_000
 MAX_MEMBER_BYTES = 2 << 30  # size limit of a flatbuffer, and therefore of a model
-# Largest ratio of the size of members to the size of their archive, with some slack for small archives of zeros.
-# Deflate does not shrink real weights by more; archives beyond it are attacks on memory.
+# Largest ratio of the size of members to the size of their archive, with some slack for small archives of zeros. Real
+# weights compress less; archives beyond this limit are attacks on memory.
 MAX_EXPANSION = 200
 _EXPANSION_SLACK_BYTES = 16 << 20
 
 
 class DirectoryMembers(Mapping[str, bytes]):
-    """Members of the package folder ``root``, read on first access; raises PackageError for an unreadable one."""
+    """Members of the package folder ``root``, read on first access. Raises PackageError if unreadable."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -289,7 +298,7 @@ class DirectoryMembers(Mapping[str, bytes]):
             return file.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             raise KeyError(path) from None
-        except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links
+        except (OSError, RuntimeError) as error:  # RuntimeError: circular links
             raise PackageError(f"cannot read the member {path!r}: {error}") from error
 
     def __iter__(self) -> Iterator[str]:
@@ -310,9 +319,9 @@ class DirectoryMembers(Mapping[str, bytes]):
 
 
 class ZipMembers(Mapping[str, bytes]):
-    """Members of the zip file ``file``: its directory is checked at once, members are read on demand.
+    """Members of a zip file. Its directory is checked on opening, and members are read on demand.
 
-    If all members of an archive are in one folder, as in a zip of the package folder, the folder is ignored.
+    If all members are in one folder, as in a zip of the package folder, the folder is ignored.
     """
 
     def __init__(self, file: Path) -> None:
@@ -364,7 +373,7 @@ class ZipMembers(Mapping[str, bytes]):
             zipfile.ZipFile(self.file) as archive,
             archive.open(info) as member,
         ):
-            # Read one byte more than the stated size, to detect a member that is longer.
+            # Read one byte more than the stated size, to detect a larger member.
             data = member.read(info.file_size + 1)
             if len(data) != info.file_size:
                 raise PackageError(f"the member {path!r} has not the {info.file_size} bytes that it claims")

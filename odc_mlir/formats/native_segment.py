@@ -1,7 +1,7 @@
-"""``.cpu`` files: a segment's object code, packed constants and calling convention.
+"""``.cpu`` files: object code, packed constants and calling convention of a segment.
 
-Layout: the magic, the length of the header as 8 bytes, the SHA-256 of the rest of the file; then the header (JSON), the
-object code and the constants. Numbers are little-endian.
+Layout: magic, length of the header as 8 bytes, SHA-256 of the rest of the file, header (JSON), object code, constants.
+Numbers are little-endian.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from odc_mlir.ops.dtypes import DTYPES
 
 MAGIC = b"ODCCPU\x00\x02"
 SUFFIX = ".cpu"
-BARRIER = "odc_barrier"  # function that parts of a segment call to wait for one another; the object code contains it
-ALIGNMENT_BYTES = 64  # alignment of all buffers: one cache line, and the longest register
-SLACK_BYTES = 256  # bytes after every buffer that kernels may read and write with whole registers
+BARRIER = "odc_barrier"  # function of the object code that parts of a segment call to wait for one another
+ALIGNMENT_BYTES = 64  # alignment of all buffers: a cache line, which is also the longest register
+SLACK_BYTES = 256  # bytes after every buffer that kernels may access with whole registers
 _HEADER = len(MAGIC) + 8 + 32
 _SIZES = ("arena_bytes", "scratch_bytes", "alignment_bytes", "slack_bytes")
 _BODY = ("code", "constants")  # fields that follow the header
@@ -31,7 +31,7 @@ _Value = TypeVar("_Value", str, int)
 
 @dataclass(frozen=True, slots=True)
 class NativePort:
-    """An input or output: its name, element type and shape."""
+    """An input or output."""
 
     name: str
     dtype: str
@@ -43,9 +43,9 @@ class NativeSegment:
     """One segment: object code, constants and calling convention.
 
     ``entry`` takes pointers to inputs, outputs, arena and constants, aligned to ``alignment_bytes``. It may read
-    ``slack_bytes`` after each of these buffers, and write them after outputs and arena. ``part_entry``, for several
-    threads (empty if nothing is divided), also takes pointers to ``scratch_bytes`` for each thread and to a 64-bit
-    zero, and the number of the calling thread and of all threads.
+    ``slack_bytes`` after each of these buffers, and write them after outputs and arena.
+    ``part_entry`` is the entry for several threads, or "" for a segment that is not divided. It also takes pointers to
+    ``scratch_bytes`` per thread and to a 64-bit zero, the index of the calling thread, and the number of threads.
     """
 
     target: str
@@ -63,7 +63,7 @@ class NativeSegment:
     constants: bytes
 
     def to_bytes(self) -> bytes:
-        """Return the file; equal segments give equal bytes."""
+        """Return the file. Equal segments give equal bytes."""
         names = [field.name for field in fields(self) if field.name not in _BODY]
         header: dict[str, Any] = {name: getattr(self, name) for name in names}
         header |= {"code_bytes": len(self.code), "constants_bytes": len(self.constants)}
@@ -78,7 +78,7 @@ def _check_magic(data: bytes) -> None:
 
 
 def read_stamps(data: bytes) -> tuple[str, str, tuple[str, ...]]:
-    """Read only target, triple and features of a file; raise PackageError."""
+    """Return target, triple and features of a file without reading more. Raises PackageError."""
     _check_magic(data)
     length = int.from_bytes(data[len(MAGIC) : len(MAGIC) + 8], "little")
     with parsing("the .cpu file is malformed", PackageError, hint="compile the model again"):
@@ -88,7 +88,7 @@ def read_stamps(data: bytes) -> tuple[str, str, tuple[str, ...]]:
 
 
 def check_whole(data: bytes) -> None:
-    """Compare a file with its checksum without parsing it; raise PackageError."""
+    """Compare a file with its checksum, without parsing. Raises PackageError."""
     _check_magic(data)
     body = memoryview(data)[_HEADER:]
     if len(data) < _HEADER or hashlib.sha256(body).digest() != data[len(MAGIC) + 8 : _HEADER]:
@@ -96,7 +96,7 @@ def check_whole(data: bytes) -> None:
 
 
 def parse_native_segment(data: bytes) -> NativeSegment:
-    """Return the segment in the bytes of a ``.cpu`` file; raise PackageError if it is damaged."""
+    """Return the segment in the bytes of a ``.cpu`` file. Raises PackageError if it is damaged."""
     check_whole(data)
     length = int.from_bytes(data[len(MAGIC) : len(MAGIC) + 8], "little")
     body = memoryview(data)[_HEADER:]

@@ -1,7 +1,7 @@
-"""Files of ONE's tools: partitions (``.part``, docs/partitioning.md) and errors of tensors as visq writes them.
+"""Files of ONE's tools: partitions (``.part``, docs/partitioning.md), and errors of tensors for visq.
 
-Errors: ``{"meta": {"model", "metric", "colorscheme": [{"b", "e", "c"}, …]}, "error": [{tensor: value}]}`` with nine
-colours for equal parts of 0..1 (MPEIR) or of the range of values, for the first subgraph.
+Error files have the form ``{"meta": {"model", "metric", "colorscheme": [{"b", "e", "c"}, …]}, "error": [{tensor:
+value}]}``, for the first subgraph. The nine colours divide 0..1 (MPEIR) or the range of values into equal parts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OVERRIDE = "_"
 
 @dataclass(frozen=True, slots=True)
 class PartitionFile:
-    """Backends of operators: ``by_name``, for opcodes or result names as ``comply`` says, and ``default``."""
+    """Backends of operators: ``by_name`` and ``default``. Names are opcodes or results, depending on ``comply``."""
 
     backends: tuple[str, ...]
     default: str
@@ -33,7 +33,7 @@ class PartitionFile:
 
 
 def parse_partition(text: str, location: str) -> PartitionFile:
-    """Parse a partition file; ``location`` names the file in errors (OptionError)."""
+    """Parse a partition file. ``location`` names the file in errors (OptionError)."""
     parser = configparser.ConfigParser(delimiters=("=",), comment_prefixes=("#", ";"), interpolation=None, strict=True)
     parser.optionxform = str  # type: ignore[assignment,method-assign]
     with parsing("not a partition file", OptionError, location=location):
@@ -69,7 +69,7 @@ Errors = Mapping[str, float]
 
 
 def document(model: str, metric: str, errors: Errors) -> dict[str, Any]:
-    """Return the content of a file; errors have four significant digits."""
+    """Return the content of an error file, with four significant digits."""
     return {
         "meta": {"model": model, "metric": metric.upper(), "colorscheme": _scheme(metric, errors)},
         "error": [{name: float(f"{value:.{DIGITS}g}") for name, value in errors.items()}],
@@ -87,7 +87,7 @@ def _scheme(metric: str, errors: Errors) -> list[dict[str, Any]]:
 
 
 def read(path: str | os.PathLike[str]) -> tuple[str, dict[str, float]]:
-    """Read metric and errors by tensor from a file of visq or odc-mlir; raise OptionError with the file's name."""
+    """Return metric and errors by tensor in a file of visq or odc-mlir. Raises OptionError with the file's name."""
     where = os.fspath(path)
     with parsing("cannot read the errors of layers", OptionError, location=where):
         content = json.loads(Path(path).read_bytes())

@@ -1,8 +1,9 @@
-"""Output files, which are written completely or not at all. All commands and functions follow the same rule.
+"""Output files, written completely or not at all. All commands and functions follow the same rules.
 
 Files of this project are replaced if they are recognised: packages by the digests in their manifest, single files by
 their kind (:mod:`odc_mlir.formats.kinds`). Empty files, devices and pipes are also replaced. All others need
-``overwrite``. Even then other files in a folder stay, files and folders do not replace each other, and inputs stay.
+``overwrite``. Even with ``overwrite``, other files in a folder stay, files and folders do not replace each other, and
+inputs stay.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # constants of Linux's renameat2
 
 
 def write_file(path: str | os.PathLike[str], *chunks: bytes | bytearray | memoryview) -> None:
-    """Write the chunks to ``path``. Replace an existing file atomically, even if power is lost; raise OdcError.
+    """Write ``chunks`` to ``path``. Replaces a file atomically, even if power is lost. Raises OdcError.
 
-    Links keep pointing to the file, and permissions stay. Devices and pipes are written directly; a pipe without a
+    Links keep pointing to the file, and permissions stay. Devices and pipes are written directly. A pipe without a
     reader is an error.
     """
     try:
@@ -57,7 +58,7 @@ def _write_special(target: Path, chunks: Sequence[bytes | bytearray | memoryview
 
 
 def sync_folder(path: str | os.PathLike[str]) -> None:
-    """Flush the names in a folder to the disk, so that they survive a power loss, if the system supports that."""
+    """Flush the names in a folder to the disk, if the system supports that, so that they survive a power loss."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -66,9 +67,9 @@ def sync_folder(path: str | os.PathLike[str]) -> None:
 
 
 def exchange(first: Path, second: Path) -> bool:
-    """Exchange two files or folders in one step; return False and change nothing if the system cannot do that.
+    """Exchange two files or folders atomically. Returns False, without a change, if the system cannot do that.
 
-    Two renamings instead would leave a moment in which other processes find no folder.
+    Two renamings instead would leave a moment without a folder for other processes.
     """
     try:
         import ctypes
@@ -81,8 +82,8 @@ def exchange(first: Path, second: Path) -> bool:
 
 
 def replace_file(target: Path, chunks: Sequence[bytes | bytearray | memoryview], mode: int | None = None) -> None:
-    """Replace ``target``, whatever it is, by a file of these chunks with permissions ``mode``; raises OSError."""
-    # A random name, because several processes may write the same target at the same time. It does not contain the
+    """Replace ``target`` by a file of ``chunks`` with permissions ``mode``. Raises OSError."""
+    # Several processes may write the same target at the same time, so the name is random. It does not contain the
     # target's name, which may already have the maximal length.
     temporary = target.with_name(f".odc-{secrets.token_hex(8)}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
@@ -117,9 +118,9 @@ def check_output(
     inputs: Iterable[FilePath] = (),
     makes_folders: bool = True,
 ) -> None:
-    """Raise OptionError (PackageError for packages) unless ``path`` can and may be written.
+    """Raise OptionError (PackageError for packages) unless ``path`` may be written.
 
-    ``makes_folders``: make missing parents. ``inputs``: files and folders that are read and must not be replaced.
+    ``makes_folders`` creates missing parents. ``inputs`` are files and folders that are read and must not be replaced.
     """
     wrong = PackageError if kind in (FOLDER, ZIP) else OptionError
     text = os.fspath(path)
@@ -154,15 +155,15 @@ def check_output(
 def write_output(
     path: FilePath, data: bytes | bytearray | memoryview, kind: OutputKind, *, overwrite: bool = False
 ) -> None:
-    """Write ``data`` to the file ``path`` in one step, if it may be written; raises OdcError."""
+    """Write ``data`` to the file ``path`` in one step, if it may be written. Raises OdcError."""
     check_output(path, kind, overwrite=overwrite or is_in_cache(path) or _has(Path(path), data))
     write_file(path, data)
 
 
 def beside_or_in_cache(model: FilePath, wanted: FilePath, kind: OutputKind) -> Path:
-    """Return ``wanted``, a path beside ``model``, if it may be written; else a path in the cache, with a warning.
+    """Return ``wanted``, a path next to ``model``, or a path in the cache if ``wanted`` must not be written.
 
-    Raises OdcError if there is no cache.
+    Logs a warning for a path in the cache. Raises OdcError if there is no cache.
     """
     try:
         check_output(wanted, kind, inputs=[model])
@@ -170,7 +171,7 @@ def beside_or_in_cache(model: FilePath, wanted: FilePath, kind: OutputKind) -> P
         key = hashlib.sha256(os.path.realpath(model).encode()).hexdigest()[:16]
         place = cache_folder() / _MADE / key / Path(wanted).name
         check_output(place, kind, overwrite=True)
-        _log.warning("results made from %s go to %s: %s", os.fspath(model), place, error)
+        _log.warning("results of %s go to %s: %s", os.fspath(model), place, error)
         return place
     return Path(wanted)
 
@@ -184,12 +185,11 @@ def is_in_cache(path: FilePath) -> bool:
 
 
 def _has(path: Path, data: bytes | bytearray | memoryview) -> bool:
-    """Return whether the file at ``path`` already holds these bytes."""
     return path.is_file() and path.stat().st_size == len(data) and path.read_bytes() == data
 
 
 def _is_read(target: Path, kind: OutputKind, source: FilePath) -> bool:
-    """Return whether ``target`` is ``source``, or a foreign file inside that folder."""
+    """Return whether ``target`` is ``source``, or a foreign file inside of that folder."""
     if not os.path.exists(source):
         return False
     if target.samefile(source):
@@ -199,7 +199,7 @@ def _is_read(target: Path, kind: OutputKind, source: FilePath) -> bool:
 
 
 def _check_name(text: str, kind: OutputKind, wrong: type[OdcError]) -> None:
-    """Raise an error for a file whose name means a folder, for the reverse, and for circular links."""
+    """Raise an error for a file with a folder's name, a folder with a file's name, and circular links."""
     if os.path.islink(os.path.realpath(text)):
         raise wrong("the link there leads to itself", location=text, hint=f"remove it, or {_CHOOSE}")
     if not kind.is_folder and text.endswith(("/", os.sep)):
@@ -210,7 +210,7 @@ def _check_name(text: str, kind: OutputKind, wrong: type[OdcError]) -> None:
 
 
 def _check_parent(parent: Path, makes_folders: bool) -> None:
-    """Try to write in the folder, because permissions alone do not show a full or read-only disk.
+    """Write a test file in the folder, because permissions do not show a full or read-only disk.
 
     If the folder does not exist, its nearest existing parent is used.
     """
@@ -236,7 +236,7 @@ def _check_folder(folder: Path, text: str, overwrite: bool) -> None:
 
 
 def entries(folder: Path) -> Iterator[str]:
-    """Return the sorted paths, with forward slashes, of all entries of ``folder`` except folders; include links."""
+    """Yield the sorted paths of all files and links in ``folder``, with forward slashes."""
     for inner, folders, files in os.walk(folder):
         folders.sort()
         links = [name for name in folders if (Path(inner) / name).is_symlink()]
@@ -245,7 +245,7 @@ def entries(folder: Path) -> Iterator[str]:
 
 
 def unknown_entries(folder: Path) -> Iterator[str]:
-    """Return the entries of a package's folder that its manifest does not list, or lists with another digest."""
+    """Yield the files of a package folder that its manifest does not list, or lists with another digest."""
     manifest = folder / MANIFEST_PATH
     known = recognised_files(manifest.read_bytes()) if _is_plain(manifest) else {}
     for name in entries(folder):

@@ -1,4 +1,4 @@
-"""nnpackages: reading, writing, and installing and removing compiled code in a model's package.
+"""Reading and writing of nnpackages, and installation of compiled code in a model's package.
 
 ::
 
@@ -8,8 +8,8 @@
     odc/<key>/plan.json           see odc_mlir.formats.plan; <key> is a digest of all that follows from compiling
     odc/<key>/segment-0.npu ...   one binary per segment; with another model than the package's, model.circle
 
-Installation first writes a complete folder, then replaces the manifest, which names the folder, in one step. After a
-crash, a reader thus finds the old or the new state. Only unchanged files that a manifest of ours lists are removed.
+Installation first writes a complete folder, then atomically replaces the manifest, which names the folder. After a
+crash, the package thus has the old or the new state. Only unchanged files that a manifest of ours lists are removed.
 """
 
 from __future__ import annotations
@@ -53,20 +53,20 @@ ModelSource = str | os.PathLike[str] | bytes | bytearray | memoryview
 """A .circle, .tflite or .mlir file, an nnpackage directory or zip, or the bytes of a file."""
 
 MODEL_NAME = "model.circle"
-"""File name of the model in the packages that we write."""
+"""File name of the model in our packages."""
 
-# A constant date, the oldest that a zip can express: packages with the same content have the same bytes.
+# Constant date, the oldest of the zip format. Packages with equal content thus have equal bytes.
 _ZIP_DATE = (1980, 1, 1, 0, 0, 0)
-_ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")  # of archives with members, and of empty archives
-# Ends of file names in archives of ``torch.export.save``, of today and of PyTorch up to 2.7.
+_ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")  # archives with members, and empty archives
+# Ends of file names in archives of ``torch.export.save``, for current versions and PyTorch up to 2.7.
 _IN_PROGRAMS = ("/archive_format", "serialized_exported_program.json")
 
 
 @dataclass(frozen=True)
 class PackageFiles:
-    """The members of a package with its parsed metadata; ``plan`` is None if nothing is compiled.
+    """Members of a package with its parsed metadata. ``plan`` is None if nothing is compiled.
 
-    ``compiled_here``: keys of the code that this process compiled (:mod:`odc_mlir.formats.trust`).
+    ``compiled_here`` has the keys of the code that this process compiled (:mod:`odc_mlir.formats.trust`).
     """
 
     members: Mapping[str, bytes]
@@ -84,30 +84,29 @@ class PackageFiles:
 
     @property
     def model(self) -> bytes:
-        """Bytes of the primary model, read once; raises PackageError if the manifest has another digest."""
+        """Bytes of the primary model. Raises PackageError if the manifest has another digest."""
         return self._model_and_digest[0]
 
     @property
     def model_digest(self) -> str:
-        """The SHA-256 of the primary model, in hexadecimal."""
+        """SHA-256 of the primary model, in hexadecimal."""
         return self._model_and_digest[1]
 
     def segment(self, file: str) -> bytes:
-        """Return the bytes of the segment binary ``file``, which is beside the plan."""
+        """Return the bytes of the segment binary ``file``, which is in the plan's folder."""
         return self.read(self.segment_path(file))
 
     def segment_path(self, file: str) -> str:
-        """Return the member that is the segment binary ``file``."""
+        """Return the member path of the segment binary ``file``."""
         return str(PurePosixPath(self.manifest.plan or "").parent / file)
 
     def unchanged(self, path: str, *, listed: bool = False) -> bytes:
-        """Return a member; raise PackageError if it is missing or changed or, with ``listed``, has no digest."""
+        """Return a member. Raises PackageError if it is missing or changed, or, if ``listed``, has no digest."""
         data = self.read(path)
         self._check_unchanged(path, data, listed=listed)
         return data
 
     def _check_unchanged(self, path: str, data: bytes, *, listed: bool = False) -> str:
-        """Return a member's digest; raise PackageError if the manifest has another or, with ``listed``, none."""
         known, found = self.manifest.files.get(path), digest_of(data)
         if (listed or known is not None) and known != found:
             raise PackageError(
@@ -118,24 +117,24 @@ class PackageFiles:
         return found
 
     def read(self, path: str) -> bytes:
-        """Return the member ``path``; raise PackageError if it is missing."""
+        """Return the member ``path``. Raises PackageError if it is missing."""
         try:
             return self.members[path]
         except KeyError:
             raise PackageError(f"the member {path!r} is missing", location=self.location) from None
 
     def with_members(self, others: Mapping[str, bytes]) -> PackageFiles:
-        """Return a package with further members; raise PackageError for a path that exists or is outside of it."""
+        """Return a package with further members. Raises PackageError for an existing or invalid path."""
         for path in others:
             with located(self.location):
                 if check_member_path(path) in self.members:
-                    raise PackageError(f"the member {path!r} is there already")
+                    raise PackageError(f"the member {path!r} exists already")
         if not others:
             return self
         return sealed(replace(self, members={**self.members, **others}))
 
     def with_segment(self, file: str, data: bytes) -> PackageFiles:
-        """Return a package with another binary of segment ``file``; raise PackageError for an unknown segment."""
+        """Return a package with another binary of segment ``file``. Raises PackageError for an unknown segment."""
         path = self.segment_path(file)
         if self.plan is None or file not in {step.file for step in self.plan.segments}:
             files = ", ".join(step.file for step in self.plan.segments) if self.plan is not None else ""
@@ -144,7 +143,7 @@ class PackageFiles:
 
 
 def build_package(model: bytes, plan: Plan, segments: Mapping[str, bytes]) -> PackageFiles:
-    """Make a package in memory from a Circle ``model``, its ``plan`` and the binaries of segments by file name.
+    """Return a package in memory of a Circle ``model``, its ``plan`` and segment binaries by file name.
 
     Raises PackageError if the segments of plan and binaries differ.
     """
@@ -169,14 +168,14 @@ def build_package(model: bytes, plan: Plan, segments: Mapping[str, bytes]) -> Pa
 
 
 def sealed(files: PackageFiles) -> PackageFiles:
-    """Return the package with a manifest that lists the digest of every member, which identifies our files."""
+    """Return the package with a manifest of all members' digests, which identify our files."""
     digests = {name: digest_of(files.members[name]) for name in files.members if name != MANIFEST_PATH}
     manifest = replace(files.manifest, files=digests)
     return replace(files, members={**files.members, MANIFEST_PATH: manifest.to_json()}, manifest=manifest)
 
 
 def is_package(path: str | os.PathLike[str]) -> bool:
-    """Return whether ``path`` is a package: a directory, or a zip file that is no PyTorch program.
+    """Return whether ``path`` is a directory, or a zip file that is no PyTorch program.
 
     Only the first bytes decide, because some TFLite files end in a zip archive of label files.
     """
@@ -200,15 +199,15 @@ def is_program(source: ModelSource) -> bool:
 
 
 def read_package(path: str | os.PathLike[str]) -> PackageFiles:
-    """Open the nnpackage directory or zip at ``path``; members are read when they are needed.
+    """Open the nnpackage directory or zip at ``path``. Members are read on demand.
 
-    Raises PackageError when there is none, its metadata is malformed, or a member is unsafe or missing.
+    Raises PackageError for a missing package, malformed metadata, and unsafe or missing members.
     """
     return parse_package(open_members(path), str(path))
 
 
 def open_members(path: str | os.PathLike[str]) -> Mapping[str, bytes]:
-    """Open the directory or zip at ``path`` without reading its files; raise PackageError."""
+    """Open the directory or zip at ``path`` without reading its files. Raises PackageError."""
     file = Path(path)
     with located(str(path)):
         if not file.exists():
@@ -228,7 +227,7 @@ def open_members(path: str | os.PathLike[str]) -> Mapping[str, bytes]:
 
 
 def parse_package(members: Mapping[str, bytes], location: str) -> PackageFiles:
-    """Return the package with these members; raise PackageError as :func:`read_package` does."""
+    """Return the package with these members. Raises PackageError like :func:`read_package`."""
     with located(location):
         if MANIFEST_PATH not in members:
             holds_arrays = members and all(name.endswith(".npy") for name in members)
@@ -251,9 +250,9 @@ def parse_package(members: Mapping[str, bytes], location: str) -> PackageFiles:
 
 
 def write_package(files: PackageFiles, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-    """Write every member to the folder ``path``, or to a zip file if it ends with ``.zip``, completely or not at all.
+    """Write all members to the folder ``path``, or to a zip file if it ends in ``.zip``, or write nothing.
 
-    An unchanged package of ours is replaced, anything else with ``overwrite`` only; files of others stay (see
+    An unchanged package of ours is replaced, other files only with ``overwrite``. Other files in the folder stay (see
     :mod:`odc_mlir.formats.outputs`). Raises PackageError.
     """
     kind = package_kind(path)
@@ -270,19 +269,19 @@ def write_package(files: PackageFiles, path: str | os.PathLike[str], *, overwrit
 
 
 def zip_bytes(members: Mapping[str, bytes]) -> bytes:
-    """Return a zip file of ``members``; the same members give the same bytes at any time."""
+    """Return a zip file of ``members``. Equal members give equal bytes."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, data in members.items():
             info = zipfile.ZipInfo(name, _ZIP_DATE)
             info.external_attr = 0o644 << 16
-            info.create_system = 3  # Unix, wherever it is written
+            info.create_system = 3  # Unix, on all systems
             archive.writestr(info, data)
     return buffer.getvalue()
 
 
 def _write_folder(members: Mapping[str, bytes], target: Path) -> None:
-    """Write a new folder beside ``target``, flush it to the disk, and rename it; move an old folder aside first."""
+    """Write a new folder next to ``target``, flush it to the disk, and exchange both."""
     new = target.parent / f".{target.name}.{secrets.token_hex(4)}.new"
     old = new.with_suffix(".old")
     try:
@@ -317,7 +316,6 @@ def _write_folder(members: Mapping[str, bytes], target: Path) -> None:
 
 
 def _keep(file: Path, place: Path) -> None:
-    """Make ``place`` a hard link to, or a copy of, the file or link ``file``."""
     place.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(file, place, follow_symlinks=False)
@@ -326,7 +324,7 @@ def _keep(file: Path, place: Path) -> None:
 
 
 def _remove(folder: Path, names: Iterable[str]) -> None:
-    """Remove the entries ``names`` of ``folder``, then the folder, if no other entries have appeared in it."""
+    """Remove ``names`` from ``folder``, then the folder, unless it has other entries."""
     for name in names:
         with suppress(OSError):
             (folder / name).unlink()
@@ -342,9 +340,9 @@ Plans = tuple[str | None, ...]
 
 
 def install(path: str | os.PathLike[str], compiled: PackageFiles) -> PackageFiles:
-    """Make the package at ``path`` run the plan of ``compiled``; return the changed package.
+    """Make the package at ``path`` run the plan of ``compiled``. Return the changed package.
 
-    Raises PackageError and leaves the package unchanged if ``compiled`` has no plan, or if reading or writing fails.
+    Raises PackageError, and leaves the package unchanged, if ``compiled`` has no plan, or if reading or writing fails.
     """
     package = read_package(path)
     manifest, added = _additions(package, compiled)
@@ -371,9 +369,9 @@ def install(path: str | os.PathLike[str], compiled: PackageFiles) -> PackageFile
 
 
 def roll_back(path: str | os.PathLike[str]) -> PackageFiles:
-    """Undo every :func:`install`: the package runs its own models again and contains no installed code.
+    """Undo every :func:`install`. The package then runs its own models and contains no installed code.
 
-    Raises PackageError when nothing was installed, and when the package cannot be read or written.
+    Raises PackageError if nothing was installed, or if the package cannot be read or written.
     """
     package = read_package(path)
     original = original_of(package)
@@ -396,12 +394,12 @@ def roll_back(path: str | os.PathLike[str]) -> PackageFiles:
 
 
 def original_of(package: PackageFiles) -> PackageFiles | None:
-    """Return the package as it was before an installation; None if nothing was installed; raise PackageError."""
+    """Return the package before its first installation, or None. Raises PackageError."""
     return read_original(package.location, package.members)
 
 
 def read_original(path: str | os.PathLike[str], members: Mapping[str, bytes] | None = None) -> PackageFiles | None:
-    """Return :func:`original_of` the package at ``path``, even if that is damaged; raise PackageError."""
+    """Return :func:`original_of` the package at ``path``, even if it is damaged. Raises PackageError."""
     members = open_members(path) if members is None else members
     if ORIGINAL_PATH not in members:
         return None
@@ -410,7 +408,6 @@ def read_original(path: str | os.PathLike[str], members: Mapping[str, bytes] | N
 
 
 def _additions(package: PackageFiles, compiled: PackageFiles) -> tuple[Manifest, dict[str, bytes]]:
-    """Return the manifest with the additions of ``compiled``, and the added members."""
     plan, plan_path = compiled.plan, compiled.manifest.plan
     if plan is None or plan_path is None:
         raise PackageError("there is nothing compiled to install", location=compiled.location)
@@ -444,7 +441,7 @@ def _commit_folder(root: Path, added: Mapping[str, bytes], original: Mapping[str
             write_file(file, data)
         for inner, _, _ in os.walk(new):
             sync_folder(inner)
-        if folder.exists():  # left by an attempt that failed before the manifest, or written by another process
+        if folder.exists():  # left by a failed attempt, or written by another process
             _check_left_over(folder, added, root)
             shutil.rmtree(folder)
         os.rename(new, folder)
@@ -457,39 +454,36 @@ def _commit_folder(root: Path, added: Mapping[str, bytes], original: Mapping[str
 
 
 def _check_left_over(folder: Path, added: Mapping[str, bytes], root: Path) -> None:
-    """Raise PackageError if the folder holds files that are not about to be replaced."""
+    """Raise PackageError if the folder holds files that the installation will not replace."""
     for name in entries(folder):
         path = (folder / name).relative_to(root).as_posix()
         if path not in added or not is_unchanged(folder / name, digest_of(added[path])):
             raise PackageError(
-                f"{path!r} is in the way, which odc-mlir did not write, or not as it is",
+                f"{path!r} blocks the installation: odc-mlir did not write it, or it was changed",
                 location=os.fspath(root),
                 hint="move it elsewhere",
             )
 
 
 def _known(package: PackageFiles) -> dict[str, str]:
-    """Return the files of the package that its manifest lists as ours, except the manifest."""
     known = recognised_files(package.members[MANIFEST_PATH])
     known.pop(MANIFEST_PATH, None)
     return known
 
 
 def _is_for_others(name: str, plans: Plans) -> bool:
-    """Return whether a file was compiled for another plan than ``plans``."""
     folders = tuple(f"{PurePosixPath(plan).parent}/" for plan in plans if plan)
     return _is_compiled(name) and not name.startswith(folders)
 
 
 def _without_others(members: Mapping[str, bytes], plans: Plans, known: Mapping[str, str]) -> dict[str, bytes]:
-    """Return ``members`` without ``known`` files that were compiled for other plans than ``plans``."""
     found = {name: members[name] for name in members}
     others = {name for name in known if _is_for_others(name, plans)}
     return {name: data for name, data in found.items() if name not in others or digest_of(data) != known[name]}
 
 
 def _prune(root: Path, plans: Plans, known: Mapping[str, str]) -> None:
-    """Remove from a folder ``known`` files that were compiled for other plans than ``plans``."""
+    """Remove ``known`` files that were compiled for other plans than ``plans``."""
     for name in [name for name in known if _is_for_others(name, plans)]:
         with suppress(OSError):
             if is_unchanged(root / name, known[name]):
@@ -505,11 +499,11 @@ def pack(
     outputs: Sequence[str] = (),
     connections: Sequence[str] = (),
 ) -> PackageFiles:
-    """Return a package of model files without compiled code; the first model is the primary one.
+    """Return a package of model files without compiled code. The first model is the primary one.
 
-    ``connections`` (``"0:0:0=1:0:0,1:0:1"``, an output and the inputs that it feeds) join several models to one with
-    the ``inputs`` and ``outputs`` ``"model:subgraph:index"``. Raises OptionError for clashing names and malformed
-    indices, ModelError, and PackageError for models that do not fit together.
+    ``connections`` (``"0:0:0=1:0:0,1:0:1"``, an output and the connected inputs) join several models to one with the
+    ``inputs`` and ``outputs`` ``"model:subgraph:index"``. Raises OptionError for clashing names and malformed indices,
+    ModelError, and PackageError for models that do not fit together.
     """
     from odc_mlir.formats.circle.connect import connect
     from odc_mlir.formats.circle.reader import read_model
@@ -544,7 +538,7 @@ def pack(
 
 
 def unpack(path: str | os.PathLike[str], folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-    """Write the package at ``path``, a zip or a folder, as the folder ``folder``; raises PackageError."""
+    """Write the package at ``path``, a zip or a folder, to a folder. Raises PackageError."""
     if str(folder).lower().endswith(".zip"):
         raise PackageError("a package is unpacked into a folder, not into a zip", location=os.fspath(folder))
     write_package(read_package(path), folder, overwrite=overwrite)

@@ -1,4 +1,4 @@
-"""``plan.json``: which operators of a package's model run on the host and which in a compiled segment.
+"""Plans (``plan.json``): which operators of a package's model run on the host, and which in a segment.
 
 A plan holds no graph and no constants: operators and tensors are indices into the first subgraph of ``model``. This
 module checks the text of a plan; :func:`odc_mlir.runtime.execution.plan.check_plan` compares it with its model.
@@ -26,7 +26,7 @@ _LARGEST_INDEX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class HostStep:
-    """Run ``operators`` (indices of the first subgraph) in this order by host kernels."""
+    """Execution of ``operators`` (indices of the first subgraph) by host kernels, in this order."""
 
     operators: tuple[int, ...]
     kind: Literal["host"] = "host"
@@ -34,10 +34,10 @@ class HostStep:
 
 @dataclass(frozen=True, slots=True)
 class SegmentStep:
-    """Run the binary ``file`` (beside the plan) in place of ``operators``.
+    """Execution of the binary ``file`` (in the plan's folder) instead of ``operators``.
 
-    ``inputs`` and ``outputs`` are the model's tensors bound to the binary's inputs and outputs, in its order.
-    ``states``: pairs of positions of an input and an output that stay on the device from run to run.
+    ``inputs`` and ``outputs`` are the model's tensors for the binary's inputs and outputs, in the binary's order.
+    ``states`` are pairs of an input's and an output's index that stay on the device between runs.
     """
 
     file: str
@@ -49,12 +49,12 @@ class SegmentStep:
 
     @property
     def passed(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Tensors that each run transfers: inputs and outputs, without states that stay on the device."""
+        """Tensors that each run transfers: inputs and outputs without states on the device."""
         return others(self.inputs, (i for i, _ in self.states)), others(self.outputs, (o for _, o in self.states))
 
     @property
     def name(self) -> str:
-        """Return the display name: the file's name without its suffix."""
+        """Name for display: the file's name without suffix."""
         return self.file.rpartition(".")[0]
 
 
@@ -62,8 +62,9 @@ class SegmentStep:
 class Plan:
     """Steps of one inference, with target and options of the package.
 
-    ``options``: compile options that affect the result; ``host_reasons``: why operators run on the host.
-    ``partition`` is for reports: compared placements, costs of the target's host, and defects of the compiler.
+    ``options``: compile options that affect the result.
+    ``host_reasons``: reasons why operators run on the host.
+    ``partition``: data for reports: compared placements, host costs of the target, and defects of the compiler.
     """
 
     model: str
@@ -79,7 +80,7 @@ class Plan:
 
     @property
     def extension(self) -> str:
-        """Return the suffix of the segments' files, without a dot, which selects the device."""
+        """Suffix of the segments' files, without a dot. It selects the device."""
         return next((step.file.rpartition(".")[2] for step in self.segments), DEFAULT_EXTENSION)
 
     @property
@@ -87,7 +88,7 @@ class Plan:
         return tuple(step for step in self.steps if isinstance(step, SegmentStep))
 
     def to_json(self) -> bytes:
-        """Return the plan as UTF-8 text; equal plans give equal bytes."""
+        """Return the plan as UTF-8 text. Equal plans give equal bytes."""
         document = {
             "schema_version": SCHEMA_VERSION,
             "compiler_version": self.compiler_version,
@@ -106,8 +107,6 @@ class Plan:
 
 
 def _pretty(document: Mapping[str, Any]) -> str:
-    """Return JSON with a line for each key and, in a list of objects, for each object."""
-
     def text(value: Any) -> str:
         if isinstance(value, list) and value:
             return "[\n  " + ",\n  ".join(map(text, value)) + "\n ]"
@@ -130,7 +129,7 @@ def _step_document(step: HostStep | SegmentStep) -> dict[str, Any]:
 
 
 def parse_plan(data: bytes, location: str = "plan.json") -> Plan:
-    """Return the plan in ``data``; raise PackageError, naming the key, for anything that is not exactly a plan."""
+    """Return the plan in ``data``. Raises PackageError, with the key, for a malformed plan."""
     with located(location):
         with parsing("not valid JSON", PackageError):
             document = json.loads(data, object_pairs_hook=_unique_keys)
@@ -138,7 +137,7 @@ def parse_plan(data: bytes, location: str = "plan.json") -> Plan:
 
 
 def is_member_name(name: str) -> bool:
-    """Return whether this is a plain file name: no folder, not hidden, no character that zips may reject."""
+    """Return whether this is a plain file name: no folder, not hidden, no characters that zips may reject."""
     allowed = all(c.isascii() and (c.isalnum() or c in "-_.") for c in name)
     return allowed and 0 < len(name) <= 128 and not name.startswith(".")
 
@@ -151,7 +150,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-# Readers turn parsed JSON into records; ``path`` is the place for errors, such as ``steps[2].file``.
+# Readers convert parsed JSON to records. ``path`` is the location for errors, such as ``steps[2].file``.
 Reader = Callable[[Any, str], Any]
 
 
@@ -196,7 +195,7 @@ def _object(value: Any, path: str) -> dict[str, Any]:
 
 def _partition(value: Any, path: str) -> dict[str, Any]:
     found = _object(value, path)
-    with parsing(f"{path} holds what JSON cannot express", PackageError):  # NaN, infinity, lone surrogates
+    with parsing(f"{path} holds what JSON cannot express", PackageError):  # NaN, infinity, unpaired surrogates
         json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
     return found
 

@@ -1,8 +1,8 @@
 """Private files of the cache, and memos: results of earlier runs by key.
 
-This module opens all files of a cache. It follows no links, reads only regular files of this user, and resets
-permissions that are too wide. A memo is a JSON file whose first line is its digest. Damaged, foreign or large memos
-count as empty. To open a memo, the caller gives everything that the results depend on, except their keys.
+This module opens all files of a cache. It follows no links, reads only regular files of this user, and restricts too
+wide permissions. A memo is a JSON file whose first line is its digest. Damaged, foreign and large memos count as empty.
+The caller identifies a memo by everything that its results depend on, except their keys.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from odc_mlir.formats.outputs import replace_file
 
 FOLDER_MODE, FILE_MODE = 0o700, 0o600
 _OTHERS = 0o077
-# Flags of :func:`os.open`. A system without one of them lacks the feature that the flag disables.
+# Flags of :func:`os.open`. A system without a flag lacks the feature that the flag disables.
 _SAFELY = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_BINARY"))
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
@@ -37,9 +37,10 @@ _KINDS = (
 
 
 def make_folder(path: Path, *, within: Path) -> None:
-    """Make ``path``, a folder below ``within``, with permissions for its owner only; raise CacheError.
+    """Create ``path`` below ``within`` with permissions for its owner only. Raises CacheError.
 
-    ``within`` is also made. If it exists, it must be safe (:func:`check_root`); each folder below it must be ours.
+    If ``within`` exists, it must be safe (:func:`check_root`), otherwise it is created. All folders below it must be
+    ours.
     """
     _make(within)
     check_root(within)
@@ -55,13 +56,14 @@ def _make(path: Path) -> None:
         for folder in [item for item in (path, *path.parents) if not os.path.lexists(item)][::-1]:
             with suppress(FileExistsError):  # another process was faster
                 folder.mkdir(FOLDER_MODE)
-                folder.chmod(FOLDER_MODE)  # the process's umask may have removed permissions
+                folder.chmod(FOLDER_MODE)  # the umask may have removed permissions
 
 
 def check_root(path: Path) -> None:
     """Raise CacheError if another user could replace folders in ``path``, the root of a cache.
 
-    It must belong to this user or root. If everyone can write to it, it must be sticky; our own folder is made private.
+    The root must belong to this user or root. A folder that everyone can write to must be sticky, unless it is ours.
+    Our own folder becomes private.
     """
     with _failing("the folder cannot be used", path):
         found = path.stat()
@@ -75,7 +77,7 @@ def check_root(path: Path) -> None:
 
 
 def check_folder(path: Path) -> None:
-    """Raise CacheError unless ``path`` is a folder of ours; permissions that are too wide are reset."""
+    """Raise CacheError unless ``path`` is a folder of ours. Too wide permissions are restricted."""
     with _failing("the folder cannot be used", path):
         try:
             found = path.lstat()
@@ -110,9 +112,9 @@ def _kind(mode: int) -> str:
 
 
 def open_file(path: Path, flags: int = os.O_RDONLY) -> int:
-    """Open the file at ``path`` and return its descriptor; raise FileNotFoundError and CacheError.
+    """Return a descriptor of the file at ``path``. Raises FileNotFoundError and CacheError.
 
-    ``flags`` are those of :func:`os.open`; a new file gets permissions for its owner only.
+    ``flags`` are those of :func:`os.open`. A new file gets permissions for its owner only.
     """
     try:
         descriptor = os.open(path, flags | _SAFELY, FILE_MODE)
@@ -168,7 +170,7 @@ def check_file(path: Path) -> None:
 
 
 def make_empty_file(path: Path) -> None:
-    """Make the file unless it exists, without closing a descriptor of it (see :func:`check_file`); raises OSError."""
+    """Create the file unless it exists, without closing a descriptor (see :func:`check_file`). Raises OSError."""
     temporary = path.with_name(f".odc-{secrets.token_hex(8)}.tmp")
     try:
         os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFELY, FILE_MODE))
@@ -180,7 +182,7 @@ def make_empty_file(path: Path) -> None:
 
 
 def read_file(path: Path, *, max_bytes: int) -> bytes:
-    """Read the file; raise FileNotFoundError, or CacheError, for example if it is larger than ``max_bytes``."""
+    """Return the contents. Raises FileNotFoundError, and CacheError, for example above ``max_bytes``."""
     with open(open_file(path), "rb") as stream, _failing("the file cannot be read", path):
         data = stream.read(max_bytes + 1)
     if len(data) > max_bytes:
@@ -189,13 +191,13 @@ def read_file(path: Path, *, max_bytes: int) -> bytes:
 
 
 def digest_file(path: Path) -> str:
-    """Return the SHA-256 of the file in hexadecimal; raise FileNotFoundError and CacheError."""
+    """Return the SHA-256 of the file in hexadecimal. Raises FileNotFoundError and CacheError."""
     with open(open_file(path), "rb") as stream, _failing("the file cannot be read", path):
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def write_file(path: Path, *chunks: bytes | bytearray | memoryview) -> None:
-    """Write the chunks to ``path`` atomically, replacing an existing file; raise CacheError."""
+    """Write ``chunks`` to ``path`` atomically. Raises CacheError."""
     with _failing("the file cannot be written", path):
         replace_file(path, chunks, FILE_MODE)
 
@@ -203,12 +205,12 @@ def write_file(path: Path, *chunks: bytes | bytearray | memoryview) -> None:
 _log = logging.getLogger(__name__)
 
 _MAGIC = "odc-memo 1"
-MAX_BYTES = 2 << 20  # size limit of a memo: reading it must take less time than it saves
-MAX_FILES = 8  # limit on memos of a kind: for other targets, or other versions of the compiler
+MAX_BYTES = 2 << 20  # size limit of a memo, since reading must take less time than it saves
+MAX_FILES = 8  # limit on memos of a kind, one per target and version of the compiler
 
 
 class Memo:
-    """Results by key. ``path`` None: results are kept in memory only."""
+    """Results by key. Without ``path``, they are kept in memory only."""
 
     def __init__(self, path: Path | None = None, results: dict[str, Any] | None = None) -> None:
         self._path = path
@@ -228,7 +230,6 @@ class Memo:
             return cls()
 
     def get(self, key: str) -> Any | None:
-        """Return the result; None if there is none."""
         return self._results.get(key)
 
     def put(self, key: str, result: Any) -> None:
@@ -236,7 +237,7 @@ class Memo:
         self._results[key] = self._found[key] = result
 
     def save(self) -> None:
-        """Write the new results, merged with results that other processes have written meanwhile."""
+        """Write the new results, merged with those that other processes have written since."""
         if self._path is None or not self._found:
             return
         try:
@@ -257,7 +258,6 @@ def _text(results: dict[str, Any]) -> bytes:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return the results in the file; none if it is missing or incomplete."""
     try:
         head, _, body = read_file(path, max_bytes=MAX_BYTES).partition(b"\n")
         if head != f"{_MAGIC} {hashlib.sha256(body).hexdigest()}".encode():
@@ -267,13 +267,12 @@ def _read(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (ValueError, OdcError) as error:
-        _log.info("%s is made again: %s", path, error)
+        _log.info("%s is written again: %s", path, error)
         return {}
     return found if isinstance(found, dict) else {}
 
 
 def _prune(newest: Path) -> None:
-    """Remove the oldest entries above the limit."""
     files = sorted(newest.parent.glob("*.json"), key=lambda item: item.stat().st_mtime_ns, reverse=True)
     for item in files[MAX_FILES:]:
         item.unlink(missing_ok=True)

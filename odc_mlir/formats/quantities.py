@@ -1,7 +1,7 @@
-"""Text for people: quantities with one unit each, distinct names, tables, and parsing of sizes.
+"""Text for people: quantities with units, distinct names, tables, and parsing of sizes.
 
-Times are milliseconds, sizes bytes, shares percent, ratios of signal to noise decibels; counts have separators. None
-is written as a dash.
+Times are in milliseconds, sizes in bytes, shares in percent, signal-to-noise ratios in decibels. Counts have
+separators. None is a dash.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST_MORE = 3  # limit on extra digits that distinguish values
 
 
 def time_text(nanoseconds: float | None) -> str:
-    """Format ``12.3 ms``, ``0.00412 ms``: at least three significant digits, and long times to whole microseconds."""
+    """Format ``12.3 ms``, ``0.00412 ms``: at least three significant digits, and long times to microseconds."""
     if nanoseconds is None:
         return NOTHING
     milliseconds = nanoseconds / 1e6
@@ -34,7 +34,7 @@ def time_text(nanoseconds: float | None) -> str:
 
 
 def count_text(value: float | None, noun: str = "") -> str:
-    """Format ``1,234``, ``1,234 cycles``; fractions are rounded."""
+    """Format ``1,234``, ``1,234 cycles``. Fractions are rounded."""
     return NOTHING if value is None else f"{value:,.0f} {noun}".rstrip()
 
 
@@ -44,7 +44,7 @@ def size_text(value: float | None) -> str:
 
 
 def middle_cut(text: str, most: int) -> str:
-    """Shorten ``text`` to ``most`` characters by leaving out its middle, since names differ at the ends."""
+    """Shorten ``text`` to ``most`` characters by omitting its middle, because names differ at the ends."""
     if len(text) <= most:
         return text
     head = (most - 1) // 3
@@ -66,7 +66,7 @@ def bytes_of(size: int | str) -> int:
 
 
 def share_text(value: float | None, more: int = 0) -> str:
-    """Format a fraction as ``12.3 %`` with ``more`` extra digits; only exactly 1 becomes ``100.0 %``."""
+    """Format a fraction as ``12.3 %`` with ``more`` extra digits. Only exactly 1 becomes ``100.0 %``."""
     return NOTHING if value is None else _percent_text(100 * value, more)
 
 
@@ -76,7 +76,7 @@ def _percent_text(percent: float, more: int = 0) -> str:
 
 
 def decibel_text(value: float | None, more: int = 0) -> str:
-    """Format ``32.1 dB``, with ``more`` extra digits."""
+    """Format ``32.1 dB`` with ``more`` extra digits."""
     return NOTHING if value is None else f"{value:z.{1 + more}f} dB"
 
 
@@ -98,7 +98,7 @@ def model_name(source: Any) -> str:
     return path.stem if path.suffix.lower() in _MODEL_SUFFIXES else path.name
 
 
-# Measures of quality that have a unit or are shares; others are plain numbers.
+# Metrics with a unit, and metrics that are shares. Others are plain numbers.
 _QUALITY = {
     "sqnr_db": ("SQNR", decibel_text),
     "top1_match": ("top1_match", share_text),
@@ -111,9 +111,9 @@ _QUALITY = {
 
 
 def quality_name(metric: str, column: int | None = None, output: str | None = None) -> str:
-    """Return the title of a metric: ``SQNR`` for ``sqnr_db``, ``rmse of column 3`` for a metric of one column.
+    """Return the title of a metric: ``SQNR`` for ``sqnr_db``.
 
-    ``top1_match of output 'scores'`` for a metric of one ``output``.
+    A metric of one column is called ``rmse of column 3``, a metric of one output ``top1_match of output 'scores'``.
     """
     name = _QUALITY[metric][0] if metric in _QUALITY else metric
     name = name if column is None else f"{name} of column {column}"
@@ -121,12 +121,12 @@ def quality_name(metric: str, column: int | None = None, output: str | None = No
 
 
 def score_text(metric: str, value: float) -> str:
-    """Format a score whose name gives its unit: ``99.333``; an RMSE has four digits, ``0.01234``."""
+    """Format a score without unit: ``99.333``, or four digits for an RMSE, ``0.01234``."""
     return f"{value:.4g}" if metric == "rmse" else f"{value:.3f}"
 
 
 def without_far_text(count: int) -> str:
-    """Return the suffix for the name of an error that excludes ``count`` labels."""
+    """Return the suffix for the name of an error that excludes ``count`` outlying labels."""
     return f"without {counted(count, 'label')} far out"
 
 
@@ -146,13 +146,13 @@ def _plain_text(value: float, more: int = 0) -> str:
 
 
 class Names:
-    """Set of used names; :meth:`fresh` adds to it."""
+    """Set of used names. :meth:`fresh` adds to it."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._taken = set(taken)
 
     def fresh(self, name: str) -> str:
-        """Return ``name``, numbered if it is used, and mark the result as used."""
+        """Return ``name``, with a number if it is used, and mark the result as used."""
         found, number = name, 1
         while found in self._taken:
             number += 1
@@ -162,7 +162,7 @@ class Names:
 
 
 def distinct(names: Sequence[str], others: Sequence[str]) -> list[str]:
-    """Make ``names`` unique and non-empty; entries of ``others`` replace empty or repeated ones."""
+    """Return unique and non-empty ``names``. Entries of ``others`` replace empty or repeated ones."""
     known, used = Names(names), set[str]()
     found = []
     for name, other in zip(names, others, strict=True):
@@ -173,9 +173,9 @@ def distinct(names: Sequence[str], others: Sequence[str]) -> list[str]:
 
 
 def tensor_names(names: Sequence[str]) -> list[str]:
-    """Return display names of a subgraph's tensors: the file's names, or the tensor's index.
+    """Return distinct names of a subgraph's tensors for users.
 
-    The third tensor is called ``tensor 2`` if it has no name, and ``x#2`` if its name ``x`` is that of an earlier one.
+    The third tensor is called ``tensor 2`` if it has no name, and ``x#2`` if an earlier tensor has the same name ``x``.
     """
     return distinct(names, [f"{name}#{index}" if name else f"tensor {index}" for index, name in enumerate(names)])
 
@@ -183,7 +183,7 @@ def tensor_names(names: Sequence[str]) -> list[str]:
 def aligned(
     titles: Sequence[str], rows: Sequence[Sequence[str]], numbers: Set[str] = frozenset(), width: int | None = None
 ) -> Iterator[str]:
-    """Yield the lines of a table. Columns ``numbers`` are right-aligned; ``result`` is shortened to fit ``width``."""
+    """Yield the lines of a table. Columns ``numbers`` are right-aligned. ``result`` is shortened to fit ``width``."""
     widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
     if width is not None:
         place = titles.index("result")
@@ -197,16 +197,16 @@ def aligned(
         yield "  ".join(cells).rstrip()
 
 
-_FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # and their full-width forms
+_FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # with full-width forms
 _ONE_LINE = {ord("\n"): "\\n", ord("\t"): "\\t"}
 
 
 def csv_text(rows: Iterable[Iterable[object]]) -> str:
-    """Return ``rows`` as CSV with control characters escaped; None is an empty cell.
+    """Return ``rows`` as CSV with escaped control characters. None is an empty cell.
 
     An apostrophe precedes text that a spreadsheet would run as a formula.
     """
-    import csv  # late, since every command loads this module
+    import csv  # imported late, because every command loads this module
     import io
 
     out = io.StringIO()

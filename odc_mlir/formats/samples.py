@@ -1,10 +1,11 @@
 """Input and output data: NPZ, NPY, HDF5 and raw files, and random inputs.
 
-NPZ: ``in_J`` is tensor J of the only sample, or of all samples along a leading axis when the caller says so (labels are
-then in ``y``); ``in_K_J`` is tensor J of sample K. Outputs are written the same way as ``out_J`` or ``out_K_J``.
-NPY: the only input, of one sample or all. HDF5: ``/value/J`` for one sample, ``/value/K/J`` for many. Other tensors
-are stored under their names: in NPZ unchanged, or after ``K/`` if samples are numbered; in HDF5 below ``/tensor`` or
-``/tensor/K``, where a tensor whose name is also a folder is ``NAME/value``.
+NPZ: ``in_J`` is tensor J of the only sample, or, on request, of all samples along a leading axis, with labels in ``y``.
+``in_K_J`` is tensor J of sample K. Outputs are called ``out_J`` or ``out_K_J``.
+NPY: the only input, of one sample or all.
+HDF5: ``/value/J`` for one sample, ``/value/K/J`` for many.
+Other tensors are stored under their names. In NPZ, numbered samples have the prefix ``K/``. In HDF5, the tensors are
+below ``/tensor`` or ``/tensor/K``. A tensor whose name is also a folder is ``NAME/value``.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _SUFFIX = ".npy"
 
 
 def most_bytes(file_bytes: int) -> int:
-    """Return the largest plausible amount of data in a file of this size; more would be an attack on memory."""
+    """Return the largest plausible amount of data in a file of this size. More data would be an attack on memory."""
     return file_bytes * _MAX_EXPANSION + _EXPANSION_SLACK_BYTES
 
 
@@ -48,7 +49,7 @@ def read_npz(
     kind: type[OdcError] = InputError,
     hint: str | None = None,
 ) -> dict[str, NDArray[Any]]:
-    """Return the arrays whose names are ``wanted``, in the file's order; raise ``kind`` with ``what`` and the file."""
+    """Return the arrays with ``wanted`` names in the file's order. Raises ``kind`` with ``what`` and the file."""
     arrays: dict[str, NDArray[Any]] = {}
     with (
         located(os.fspath(path)),
@@ -77,15 +78,15 @@ Layout = Literal["single", "axis", "numbered"]
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 NPY_MAGIC = b"\x93NUMPY"
 _NAMES_SHOWN = 8
-_INTEGERS = 100  # random integers are below this
+_INTEGERS = 100  # upper bound of random integers
 _HDF5_SUFFIXES = (".h5", ".hdf5")
 _INPUT = re.compile(r"in_(?:(\d{1,9})_)?(\d{1,9})")
-_LIKE_INPUT = re.compile(r"in(put)?[-_]*\d.*", re.IGNORECASE)  # probably a misspelt input
+_LIKE_INPUT = re.compile(r"in(put)?[-_]*\d.*", re.IGNORECASE)  # probably misspelt inputs
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Samples: ``records[k][j]`` is input j of sample k; ``layout``: form of the file, for outputs in the same form."""
+    """Samples of a file. ``records[k][j]`` is input j of sample k. Outputs are written in the same ``layout``."""
 
     records: list[list[Array]]
     layout: Layout
@@ -93,14 +94,15 @@ class Samples:
 
 
 def is_finite(sample: Sequence[Array]) -> bool:
-    """Return whether a sample is free of NaN and infinity, for which ranges and errors are undefined."""
+    """Return whether a sample is free of NaN and infinity. Ranges and errors are undefined for these."""
     return all(value.dtype.kind != "f" or bool(np.isfinite(value).all()) for value in sample)
 
 
 def read_samples(path: str | os.PathLike[str], ranks: Sequence[int | None], *, sample_axis: bool = False) -> Samples:
-    """Return the samples in an NPZ or HDF5 file for inputs of these ``ranks`` (None: unknown); raise InputError.
+    """Return the samples in an NPZ or HDF5 file for inputs of these ``ranks`` (None: unknown).
 
-    ``sample_axis``: arrays ``in_J`` have a leading sample axis, and a missing batch dimension is added.
+    If ``sample_axis``, arrays ``in_J`` have a leading sample axis, and a missing batch dimension is added. Raises
+    InputError.
     """
     with located(str(path)):
         groups, labels = _read_arrays(Path(path))
@@ -129,7 +131,6 @@ def _record(found: Mapping[int, Array], prefix: str, inputs: int, path: str | os
 
 
 def _names(path: str | os.PathLike[str]) -> list[str]:
-    """Return the names of a file's readable arrays, shortened to one line."""
     if not zipfile.is_zipfile(path):
         return ["others"]
     with zipfile.ZipFile(path) as archive:
@@ -150,7 +151,7 @@ def _split(whole: list[Array], ranks: Sequence[int | None]) -> list[list[Array]]
 
 
 def _read_arrays(path: Path) -> tuple[dict[int, dict[int, Array]], Array | None]:
-    """Return arrays by sample (-1 if the file does not number samples) and tensor; and the labels."""
+    """Return arrays by sample (-1 if samples are not numbered) and tensor, and the labels."""
     head = read_regular(path, len(HDF5_MAGIC))
     if head == HDF5_MAGIC:
         return _read_hdf5(path), None
@@ -170,7 +171,7 @@ def _read_arrays(path: Path) -> tuple[dict[int, dict[int, Array]], Array | None]
 
 
 def _is_taken(name: str) -> bool:
-    """Return whether an array of an NPZ file is an input; raise InputError for a misspelt input name."""
+    """Return whether an array of an NPZ file is an input. Raises InputError for a misspelt input name."""
     if name == "y" or _INPUT.fullmatch(name):
         return True
     if _LIKE_INPUT.fullmatch(name):
@@ -180,7 +181,7 @@ def _is_taken(name: str) -> bool:
 
 
 def _read_npy(path: Path) -> Array:
-    """Return the array of an NPY file; mapping it first detects a file that is too short."""
+    """Return the array of an NPY file. The mapping detects a file that is too short."""
     with parsing("cannot read the NPY data", InputError):
         return np.array(np.load(path, mmap_mode="r", allow_pickle=False))
 
@@ -193,7 +194,7 @@ def _read_hdf5(path: Path) -> dict[int, dict[int, Array]]:
         for name, item in file["value"].items():
             whole = isinstance(item, h5py.Dataset)
             for tensor, data in [(name, item)] if whole else item.items():
-                # Chunks that were never written take no place in a file.
+                # Unwritten chunks need no space in a file.
                 if (left := left - data.nbytes) < 0:
                     raise InputError(
                         f"the data claim to be larger than {most} bytes, the most that a file of this size holds"
@@ -203,13 +204,13 @@ def _read_hdf5(path: Path) -> dict[int, dict[int, Array]]:
 
 
 def is_npy(path: str | os.PathLike[str]) -> bool:
-    """Return whether the file, which must be readable, holds a single array."""
+    """Return whether the readable file ``path`` holds a single array."""
     with open(path, "rb") as file:
         return file.read(len(NPY_MAGIC)) == NPY_MAGIC
 
 
 def read_labels(path: str | os.PathLike[str]) -> Array:
-    """Read the labels: array ``y`` of an NPZ file, or an NPY file; raise InputError if there are none."""
+    """Return the labels: array ``y`` of an NPZ file, or an NPY file. Raises InputError."""
     with located(str(path)):
         groups, labels = _read_arrays(Path(path))
         if is_npy(path):
@@ -227,10 +228,10 @@ def write_outputs(
     *,
     overwrite: bool = False,
 ) -> None:
-    """Write ``outputs[k][j]``, output j of sample k, in the format of the suffix (.npz, .h5, .hdf5) and in ``layout``.
+    """Write ``outputs[k][j]``, output j of sample k, in the format of the suffix (.npz, .h5, .hdf5) and ``layout``.
 
-    ``tensors[k]``: further tensors of sample k by name. Raises OptionError for another suffix or a name that an output
-    has, and OdcError if the file cannot be written.
+    ``tensors[k]`` has further tensors of sample k by name. Raises OptionError for another suffix, or for a tensor with
+    the name of an output, and OdcError if the file cannot be written.
     """
     check_output(path, ARRAYS, overwrite=overwrite)
     suffix = Path(path).suffix.lower()
@@ -246,7 +247,7 @@ def write_outputs(
 
 
 def _named(records: Sequence[Mapping[str, Array]], layout: Layout, numbered: str) -> dict[str, Array]:
-    """Return the arrays of all samples by name in the file; ``numbered``: format of the names of numbered samples."""
+    """Return the arrays of all samples by name. ``numbered`` is the name format for numbered samples."""
     if layout == "axis":
         names = records[0] if records else {}
         return {name: _joined([_plain(record[name]) for record in records]) for name in names}
@@ -255,7 +256,7 @@ def _named(records: Sequence[Mapping[str, Array]], layout: Layout, numbered: str
 
 
 def _npz_bytes(arrays: Mapping[str, Array]) -> bytes:
-    """Write arrays as ``numpy.savez`` does, for any names."""
+    """Write arrays like ``numpy.savez``, but with any names."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():
@@ -266,7 +267,6 @@ def _npz_bytes(arrays: Mapping[str, Array]) -> bytes:
 
 
 def _joined(arrays: list[Array]) -> Array:
-    """Return all samples of one output along a leading axis; a batch dimension of 1 becomes this axis."""
     if all(array.ndim and array.shape[0] == 1 for array in arrays) and len({array.shape for array in arrays}) == 1:
         return np.concatenate(arrays)
     try:
@@ -279,7 +279,7 @@ def _joined(arrays: list[Array]) -> Array:
 
 
 def _plain(array: Array) -> Array:
-    """Convert strings to bytes of fixed size, which both formats store without pickling; return others unchanged."""
+    """Convert strings to bytes of fixed size, which both formats store without pickling."""
     return array.astype(np.bytes_) if array.dtype == object else array
 
 
@@ -300,7 +300,7 @@ def _hdf5_bytes(outputs: Sequence[Sequence[Array]], layout: Layout, tensors: Seq
 
 
 def _places(names: Sequence[str]) -> list[str]:
-    """Return HDF5 paths of tensors called ``names``: a name that is a folder of others is ``NAME/value``."""
+    """Return HDF5 paths of tensors called ``names``. A name that is also a folder becomes ``NAME/value``."""
     plain = ["/".join(filter(None, name.split("/"))) for name in names]
     taken = {name[:end] for name in plain for end in range(len(name)) if name[end] == "/"}
     occupied = taken.union(plain)
@@ -330,7 +330,7 @@ def _h5py() -> Any:
 
 
 def read_regular(path: Path, most: int = -1) -> bytes:
-    """Return the first ``most`` bytes of a file, by default all; raise InputError."""
+    """Return the first ``most`` bytes of a file, by default all. Raises InputError."""
     try:
         if path.exists() and not path.is_file():  # reading a pipe would block
             raise InputError("this is not a regular file", location=str(path))
@@ -342,7 +342,10 @@ def read_regular(path: Path, most: int = -1) -> bytes:
 
 
 def read_raw(prefix: str, tensors: Sequence[tuple[np.dtype[Any], tuple[int, ...]]]) -> list[Array]:
-    """Read arrays of these dtypes and shapes from ``prefix.0``, ``prefix.1`` ...; raise InputError if sizes differ."""
+    """Return arrays of these dtypes and shapes from ``prefix.0``, ``prefix.1`` ...
+
+    Raises InputError if sizes differ.
+    """
     arrays = []
     for index, (dtype, shape) in enumerate(tensors):
         path = Path(f"{prefix}.{index}")
@@ -355,9 +358,9 @@ def read_raw(prefix: str, tensors: Sequence[tuple[np.dtype[Any], tuple[int, ...]
 
 
 def write_raw(prefix: str, arrays: Sequence[Array], *, overwrite: bool = False) -> None:
-    """Write each array's bytes to ``prefix.0``, ``prefix.1`` ...
+    """Write the bytes of the arrays to ``prefix.0``, ``prefix.1`` ...
 
-    Raises OptionError if a file exists, because raw files cannot be recognised as ours, unless ``overwrite``.
+    Raw files cannot be recognised as ours: unless ``overwrite``, raises OptionError if a file exists.
     """
     for index in range(len(arrays)):
         check_output(f"{prefix}.{index}", UNKNOWN, overwrite=overwrite)
@@ -368,9 +371,9 @@ def write_raw(prefix: str, arrays: Sequence[Array], *, overwrite: bool = False) 
 def random_inputs(
     tensors: Sequence[tuple[np.dtype[Any], tuple[int, ...]]], seed: int, limits: Sequence[int | None] = ()
 ) -> list[Array]:
-    """Return reproducible data: normal floats (deviation 2), 8- and 16-bit codes likewise, other integers 0..99.
+    """Return reproducible data: normal floats (deviation 2), similar 8- and 16-bit codes, other integers 0..99.
 
-    ``limits``: one more than the largest integer of each tensor; None or absent without a limit.
+    ``limits`` are exclusive upper bounds of integers by tensor, None or absent for no bound.
     """
     random = np.random.default_rng(seed)
     return [

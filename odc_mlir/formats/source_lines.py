@@ -1,6 +1,6 @@
-"""Lines of source code that the tensors of an imported model come from, as metadata of its file.
+"""Source lines of the tensors in an imported model, as metadata of its file.
 
-The metadata ``odc.source_lines`` is a JSON object: lists of tensor names by ``file:line``.
+The metadata ``odc.source_lines`` is a JSON object of lists of tensor names by ``file:line``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NAME = "odc.source_lines"
 
 
 def encode(lines: Mapping[str, str]) -> bytes:
-    """Return the metadata of lines by tensor name."""
+    """Return the metadata of source lines by tensor name."""
     names: dict[str, list[str]] = {}
     for name, line in lines.items():
         names.setdefault(line, []).append(name)
@@ -23,13 +23,13 @@ def encode(lines: Mapping[str, str]) -> bytes:
 
 
 def decode(data: bytes | memoryview | None) -> dict[str, str]:
-    """Decode lines by tensor name; raise ModelError for data that :func:`encode` cannot have written."""
+    """Return source lines by tensor name. Raises ModelError for data that :func:`encode` cannot have written."""
     with parsing("cannot read the source lines", ModelError, location=NAME):
         return {str(name): line for line, names in json.loads(bytes(data or b"{}")).items() for name in names}
 
 
 def line_of(lines: Mapping[str, str], name: str) -> str | None:
-    """Return the line of a tensor, or of the operator whose name is the start of the tensor's name."""
+    """Return the source line of a tensor, or of the operator whose name is a prefix of the tensor's name."""
     name = name.partition("#")[0]
     while name and name not in lines:
         name = name.rpartition("/")[0]
@@ -38,7 +38,7 @@ def line_of(lines: Mapping[str, str], name: str) -> str | None:
 
 @contextmanager
 def located(lines: Mapping[str, str]) -> Iterator[None]:
-    """Give errors about a tensor its line as their location, unless they have one."""
+    """Add the source line of the tensor to errors without location."""
     try:
         yield
     except OdcError as error:

@@ -1,4 +1,4 @@
-"""States of a model: pairs of an output and an input. The output of a run is the input of the next run.
+"""States of a model: pairs of an output and an input, to which the next run passes the output's value.
 
 A model file lists them in the metadata ``odc.states`` as JSON: names of ``output`` and ``input``, and the bytes of the
 ``initial`` state in base64 (absent: real zero).
@@ -19,16 +19,16 @@ from odc_mlir.ops.spec import ResultType, TensorInfo
 
 NAME = "odc.states"
 MODULE_ATTRIBUTE = NAME
-"""The attribute of modules: the same list with positions, as an array of dictionaries."""
+"""Attribute of modules with the same list, by index, as an array of dictionaries."""
 
 Tensor = TypeVar("Tensor")
 
 
 @dataclass(frozen=True, slots=True)
 class StatePair:
-    """One state: names of the output that updates it and of the input that reads it, and its bytes at the start.
+    """One state: the output that updates it, the input that reads it, and its initial bytes.
 
-    ``initial`` None means real zero, which is the zero point for quantised tensors.
+    Without ``initial``, the state starts at real zero, which is the zero point of quantised tensors.
     """
 
     output: str
@@ -40,18 +40,18 @@ class StatePair:
 
 
 States = Mapping[str, str] | Iterable[str | StatePair]
-"""Pairs in the form of users: a mapping from outputs to inputs, or texts OUT=IN."""
+"""Pairs as users write them: a mapping from outputs to inputs, or texts OUT=IN."""
 
 
 def pairs_of(states: States) -> tuple[StatePair, ...]:
-    """Return ``states`` as pairs; raise OptionError for a text that is not ``OUT=IN``."""
+    """Return ``states`` as pairs. Raises OptionError for a text that is not ``OUT=IN``."""
     if isinstance(states, Mapping):
         return tuple(StatePair(output, name) for output, name in states.items())
     return tuple(item if isinstance(item, StatePair) else parse_pair(item) for item in states)
 
 
 def parse_pair(text: str) -> StatePair:
-    """Parse ``OUT=IN``; raise OptionError."""
+    """Parse ``OUT=IN``. Raises OptionError."""
     output, _, name = text.partition("=")
     if not output or not name or "=" in name:
         raise OptionError(
@@ -72,7 +72,7 @@ def encode(pairs: Sequence[StatePair]) -> bytes:
 
 
 def decode(data: bytes | memoryview) -> tuple[StatePair, ...]:
-    """Return the pairs in a model's metadata; raise ModelError for anything but what :func:`encode` gives."""
+    """Return the pairs in a model's metadata. Raises ModelError for data that :func:`encode` cannot have written."""
     with parsing("cannot read the states of the model", ModelError, location=NAME):
         return tuple(_pair(**entry) for entry in json.loads(bytes(data)))
 
@@ -86,9 +86,9 @@ def _pair(output: str, input: str, initial: str | None = None) -> StatePair:
 def positions(
     pairs: Sequence[StatePair], inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]
 ) -> tuple[tuple[int, int], ...]:
-    """Return for each pair the positions of its output and its input, after checking them against a model.
+    """Return the indices of the output and the input of each pair, checked against a model.
 
-    Raises OptionError as :func:`places_of`, and for tensors that differ in type.
+    Raises OptionError like :func:`places_of`, and for tensors of different types.
     """
     found = places_of(pairs, [info.name for info in inputs], [info.name for info in outputs])
     for pair, (place, source) in zip(pairs, found, strict=True):
@@ -97,10 +97,10 @@ def positions(
 
 
 def places_of(pairs: Sequence[StatePair], inputs: Sequence[str], outputs: Sequence[str]) -> tuple[tuple[int, int], ...]:
-    """Return the positions of each pair's output and input among these names.
+    """Return the indices of the output and the input of each pair among these names.
 
-    If several outputs have the same name, the last ones are used, one for each pair. Raises OptionError for unknown
-    names and for an input in two pairs.
+    If several outputs have the same name, the last ones are used, one per pair. Raises OptionError for unknown names
+    and for an input in two pairs.
     """
     found: list[tuple[int, int]] = []
     for pair in pairs:
@@ -122,7 +122,7 @@ def _places(pair: StatePair, name: str, names: Sequence[str], what: str) -> list
 
 
 def check_types(pair: StatePair, output: TensorInfo, input: TensorInfo) -> None:
-    """Raise OptionError unless a state's tensors have the same static type and its initial value has their size."""
+    """Raise OptionError unless both tensors have the same static type, and the initial value has its size."""
     types = [type_text(ResultType(info.dtype, info.shape)) for info in (output, input)]
     if types[0] != types[1] or "?" in types[0] or "..." in types[0]:
         raise OptionError(
@@ -154,13 +154,13 @@ def _quant_text(info: TensorInfo) -> str:
 
 
 def others(items: Sequence[Tensor], taken: Iterable[int]) -> tuple[Tensor, ...]:
-    """Return ``items`` without those at the positions ``taken``, which belong to states."""
+    """Return ``items`` except those at the indices ``taken``, which belong to states."""
     hidden = set(taken)
     return tuple(item for position, item in enumerate(items) if position not in hidden)
 
 
 def initial_bytes(pair: StatePair, info: TensorInfo) -> bytes:
-    """Return the contents of a state before the first run; ``info`` describes its input."""
+    """Return the contents of a state before the first run. ``info`` describes its input."""
     if pair.initial is not None:
         return pair.initial
     value: Any = initial_contents(info)

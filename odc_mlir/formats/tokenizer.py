@@ -1,4 +1,4 @@
-"""Tokenizers: llama2.c's binary files, and ``tokenizer.json`` through the ``tokenizers`` package."""
+"""Tokenizers: binary files of llama2.c, and ``tokenizer.json`` through the ``tokenizers`` package."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _END_NAMES = ("</s>", "<|endoftext|>", "<|im_end|>", "<|end_of_text|>", "<|eot_i
 
 
 class Llama2Tokenizer:
-    """A byte-pair tokenizer of llama2.c. Its file holds the longest length, then score, length and bytes of each token.
+    """Byte-pair tokenizer of llama2.c. ``ends`` are the tokens that end a text.
 
-    ``ends`` are the tokens that end a text.
+    The file holds the longest length, then score, length and bytes of each token.
     """
 
     ends: tuple[int, ...] = (_BEGIN, _END)
@@ -48,7 +48,7 @@ class Llama2Tokenizer:
     def encode(self, text: str) -> list[int]:
         """Return the start token and the ids of ``text``.
 
-        Tokens of characters (or else of bytes) are joined while a pair is a token; the pair with the best score first.
+        Tokens of characters, or else of bytes, are merged as long as a pair is a token, in order of decreasing score.
         """
         ids: list[int] = []
         for character in f" {text}" if text else "":
@@ -66,7 +66,7 @@ class Llama2Tokenizer:
             ids[best : best + 2] = [pairs[best] or 0]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of ``ids`` without the space that encoding adds; incomplete characters become U+FFFD."""
+        """Return the text of ``ids`` without the space that encoding adds. Incomplete characters become U+FFFD."""
         wrong = next((id for id in ids if not 0 <= id < len(self.pieces)), None)
         if wrong is not None:
             raise InputError(f"the tokenizer has {len(self.pieces)} tokens, there is no token {wrong}")
@@ -76,7 +76,7 @@ class Llama2Tokenizer:
 
 
 class JsonTokenizer:
-    """A tokenizer of a ``tokenizer.json`` file; ``ends`` are the tokens that end a text."""
+    """Tokenizer of a ``tokenizer.json`` file. ``ends`` are the tokens that end a text."""
 
     def __init__(self, data: bytes, location: str) -> None:
         try:
@@ -93,7 +93,7 @@ class JsonTokenizer:
         self.ends: tuple[int, ...] = tuple(id for id in found if id is not None)
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of ``text``, with the tokens that the file's template adds."""
+        """Return the ids of ``text``, including those of the file's template."""
         return list(self._inner.encode(text).ids)
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -105,7 +105,7 @@ Tokenizer = Llama2Tokenizer | JsonTokenizer
 
 
 def read_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
-    """Read a tokenizer; the content determines its kind. Raise InputError for a damaged file, or UnsupportedError."""
+    """Return the tokenizer in a file, by its content. Raises InputError for a damaged file, or UnsupportedError."""
     data = read_regular(Path(path))
     location = os.fspath(path)
     return JsonTokenizer(data, location) if data.lstrip()[:1] == b"{" else Llama2Tokenizer(data, location)

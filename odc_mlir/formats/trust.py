@@ -1,8 +1,8 @@
-"""Trust in machine code: one record in the user's cache for every segment that was compiled on this machine.
+"""Trust in machine code: a record in the user's cache for every segment that was compiled on this machine.
 
-Code of a package runs only with the user's consent, or if the package has one model and this process compiled the code
-or ``trusted/<key>`` exists in the cache. The key is a digest of the code, the model, and the operators and tensors that
-the plan binds to the code. Records in a folder that others own or can write to do not count.
+Code of a package runs only with the user's consent, or if the package has one model and either this process compiled
+the code or ``trusted/<key>`` exists in the cache. The key is a digest of the code, the model, and the operators and
+tensors that the plan binds to the code. Records in a folder that others own or can write to do not count.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from odc_mlir.formats.private import check_root, is_ours, make_empty_file, make_
 _log = logging.getLogger(__name__)
 
 FOLDER = "trusted"
-MAX_RECORDS = 10_000  # limit on records; _prune deletes the least recently used
+MAX_RECORDS = 10_000  # limit on records; the least recently used are deleted
 
 
 def compiled_here(files: PackageFiles) -> PackageFiles:
-    """Return ``files`` marked as compiled by this process, whose code needs no record in this process."""
+    """Return ``files`` marked as compiled by this process. This process needs no record for their code."""
     if files.plan is None or files.plan.extension == DEFAULT_EXTENSION:  # data, not code
         return files
     return replace(files, compiled_here=frozenset(_key(files, step) for step in files.plan.segments))
 
 
 def record(files: PackageFiles) -> None:
-    """Record the code that this process compiled, so that later processes run it; log a failure."""
+    """Record the code that this process compiled, so that later processes run it. A failure is logged."""
     try:
         write_records(files)
     except (CacheError, OptionError) as error:
@@ -43,7 +43,7 @@ def record(files: PackageFiles) -> None:
 
 
 def write_records(files: PackageFiles) -> None:
-    """Record the code that this process compiled; raise CacheError and OptionError."""
+    """Record the code that this process compiled. Raises CacheError and OptionError."""
     if not files.compiled_here:
         return
     root = cache_folder()
@@ -64,7 +64,7 @@ def read_code(files: PackageFiles, file: str, *, consent: bool, cache: Path | No
     """Return the machine code of the segment ``file`` for loading.
 
     Raises PackageError if the manifest lacks its digest, or if the code is not trusted and there is no ``consent``.
-    ``cache``: the folder of the records, by default :func:`cache_folder`.
+    Records are read from ``cache``, by default :func:`cache_folder`.
     """
     data = files.unchanged(files.segment_path(file), listed=True)
     step = next((step for step in files.plan.segments if step.file == file), None) if files.plan is not None else None
@@ -76,7 +76,7 @@ def read_code(files: PackageFiles, file: str, *, consent: bool, cache: Path | No
 
 
 def distrust(files: PackageFiles, *, consent: bool = False, cache: Path | None = None) -> str | None:
-    """Return the reason why :func:`read_code` refuses a segment of the package, None if it refuses none."""
+    """Return the reason why :func:`read_code` rejects a segment of the package, or None."""
     for step in files.plan.segments if files.plan is not None else ():
         try:
             read_code(files, step.file, consent=consent, cache=cache)
@@ -92,7 +92,7 @@ def _key(files: PackageFiles, step: SegmentStep) -> str:
 
 
 def _is_trusted(files: PackageFiles, step: SegmentStep, cache: Path | None) -> bool:
-    """Return whether this process compiled the code or there is a record; raise PackageError for an unsafe cache."""
+    """Return whether this process compiled the code or a record exists. Raises PackageError for an unsafe cache."""
     key = _key(files, step)
     if key in files.compiled_here:
         return True
@@ -120,7 +120,7 @@ def _is_trusted(files: PackageFiles, step: SegmentStep, cache: Path | None) -> b
 
 
 def _check_folder(folder: Path) -> None:
-    """Raise CacheError unless only this user can make records in the folder."""
+    """Raise CacheError unless only this user can create records in the folder."""
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode):
         raise CacheError("the folder of records is a link or a file", location=str(folder), hint="remove it")

@@ -1,1 +1,1 @@
-"""Circle and TFLite files: ``reader.read_model`` and ``writer.write_model`` convert them to records of ``model``."""
+"""Circle and TFLite files, converted to records of ``model`` by ``reader`` and back by ``writer``."""

@@ -1,7 +1,7 @@
-"""Joining the models of a package to one model, as the manifest connects them.
+"""Joining of the models in a package to one model, with the connections in the manifest.
 
-The result is an ordinary model, which is run, quantised, compiled and written like any other. If an output and the
-input that it feeds differ in element type or quantisation, a conversion is inserted between them.
+The result is an ordinary model. If an output and the connected input differ in element type or quantisation, a
+conversion is inserted between them.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from odc_mlir.ops.infer.common import compatible
 def connect(models: Sequence[Model], manifest: Manifest, location: str) -> Model:
     """Connect the models of a package to one model, with the inputs and outputs of ``manifest`` in its order.
 
-    Signatures are dropped. Raises PackageError for an index that does not exist, an input that is fed by no output or
-    by several, cycles, and connections of different shapes.
+    Signatures are dropped. Raises PackageError for an index out of range, an input with no or several sources, cycles,
+    and connections of different shapes.
     """
     with located(location):
         return _Joint(models, manifest).join()
 
 
 def join_signatures(models: Mapping[str, Model]) -> Model:
-    """Join ``models`` into one: the first subgraph of each becomes a signature with the model's name.
+    """Join ``models``: the first subgraph of each becomes a signature with the model's name.
 
-    Equal buffers are stored once. The metadata, such as declared states, are those of the first model.
+    Equal buffers are stored once. Metadata, such as declared states, are those of the first model.
     """
     result = Model(version=max(model.version for model in models.values()), buffers=[EMPTY])
     known = {content_digest(EMPTY): 0}
@@ -58,7 +58,7 @@ def join_signatures(models: Mapping[str, Model]) -> Model:
 
 
 class _Joint:
-    """Builder of the joint model; ``_tensors[m]`` maps tensors of model ``m`` to the joint subgraph."""
+    """Builder of the joint model. ``_tensors[m]`` maps tensors of model ``m`` to the joint subgraph."""
 
     def __init__(self, models: Sequence[Model], manifest: Manifest) -> None:
         self._models = models
@@ -83,7 +83,6 @@ class _Joint:
         return self._result
 
     def _find_entries(self) -> list[int]:
-        """Return the entry subgraph of each model."""
         named: list[set[int]] = [set() for _ in self._models]
         for item in self._manifest.io_indices():
             if item.model >= len(self._models):
@@ -108,7 +107,6 @@ class _Joint:
         return tensors[item.io]
 
     def _find_feeds(self) -> dict[IoIndex, IoIndex]:
-        """Return the output that feeds each connected input."""
         feeds: dict[IoIndex, IoIndex] = {}
         for edge in self._manifest.connections:
             self._output(edge.source)
@@ -127,7 +125,7 @@ class _Joint:
         return feeds
 
     def _order(self) -> list[int]:
-        """Sort the models: each follows the models that feed it; otherwise the manifest's order stays."""
+        """Sort the models by their connections. Independent models keep the manifest's order."""
         needs = TopologicalSorter({index: set[int]() for index, _ in enumerate(self._models)})
         for target, source in self._feeds.items():
             needs.add(target.model, source.model)
@@ -145,7 +143,7 @@ class _Joint:
 
     def _add_model(self, index: int) -> None:
         model, entry = self._models[index], self._entry(index)
-        buffers = len(self._result.buffers) - 1  # shift of buffer indices; index 0 stays 0
+        buffers = len(self._result.buffers) - 1  # offset of buffer indices; index 0 stays 0
         self._result.buffers += model.buffers[1:]
         subgraphs = self._add_subgraphs(model, self._entries[index], buffers)
         fed = self._connect_inputs(index)
@@ -162,7 +160,7 @@ class _Joint:
         self._main.operators += [_moved(op, self._tensors[index], subgraphs) for op in entry.operators]
 
     def _add_subgraphs(self, model: Model, entry: int, buffers: int) -> dict[int, int]:
-        """Add all subgraphs except the entry, unless it is called as well; return the new index of each subgraph."""
+        """Add all subgraphs except an uncalled entry. Return the new index of each subgraph."""
         operators = [operator for graph in model.subgraphs for operator in graph.operators]
         called = {index for item in operators for index in called_subgraphs(item.options_type, item.options)}
         kept = [index for index, _ in enumerate(model.subgraphs) if index != entry or index in called]
@@ -180,7 +178,6 @@ class _Joint:
         return moved
 
     def _connect_inputs(self, index: int) -> dict[int, int]:
-        """Map inputs of model ``index`` to the tensors of other models that feed them."""
         entry = self._entry(index)
         fed: dict[int, int] = {}
         for io, tensor in enumerate(entry.inputs):
@@ -191,7 +188,7 @@ class _Joint:
         return fed
 
     def _converted(self, made: int, wanted: Tensor) -> int:
-        """Return the tensor ``made`` converted to the type of ``wanted``."""
+        """Return a tensor with the value of ``made`` and the type of ``wanted``."""
         source = self._main.tensors[made]
         if not compatible(source.effective_shape, wanted.effective_shape):
             raise PackageError(
@@ -229,12 +226,11 @@ class _Joint:
 
 
 def _placed(tensor: Tensor, buffers: int) -> Tensor:
-    """Return ``tensor`` with its buffer index shifted by ``buffers``."""
     return replace(tensor, buffer=tensor.buffer + buffers if tensor.buffer else 0)
 
 
 def _renumber_blocks(tensor: Tensor, tensors: dict[int, int]) -> None:
-    """Renumber the scale tensors to which a tensor in a block format refers."""
+    """Renumber the scale tensors of a tensor in a block format."""
     quantization = tensor.quantization
     if quantization is None or quantization.details is None or quantization.details[0] != "BlockwiseQuantization":
         return
@@ -244,13 +240,11 @@ def _renumber_blocks(tensor: Tensor, tensors: dict[int, int]) -> None:
 
 
 def _moved(operator: Operator, tensors: dict[int, int], subgraphs: dict[int, int]) -> Operator:
-    """Return ``operator`` with renumbered tensors and called subgraphs."""
-
     def indices(old: Sequence[int]) -> tuple[int, ...]:
         return tuple(LEFT_OUT if index == LEFT_OUT else tensors[index] for index in old)
 
     def callee(old: int) -> int:
-        return subgraphs.get(old, old)  # missing indices stay unchanged, so that the graph's checks report them
+        return subgraphs.get(old, old)  # invalid indices stay unchanged for the graph's checks
 
     options = dict(operator.options)
     for name in subgraph_fields(operator.options_type):

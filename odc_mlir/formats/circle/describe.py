@@ -1,4 +1,4 @@
-"""Conversion of a model to plain JSON values, for tools that display models."""
+"""Conversion of a model to JSON values, for tools that display models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Document = dict[str, Any]
 
 
 def describe_model(model: Model) -> Document:
-    """Return the contents of ``model`` without constants, with stable keys; other bytes are hexadecimal text."""
+    """Return the contents of ``model`` without constants, with stable keys. Other bytes are hexadecimal text."""
     return {
         "format": model.schema,
         "version": model.version,
@@ -32,7 +32,7 @@ def describe_model(model: Model) -> Document:
 
 
 def plain(value: Any) -> Any:
-    """Return ``value`` in JSON's own types: records as objects, infinite floats and NaN as strings."""
+    """Return ``value`` as JSON types: records as objects, infinite floats and NaN as strings."""
     if is_dataclass(value):
         found = {field.name: plain(getattr(value, field.name)) for field in fields(value)}
         if isinstance(value, Quantization) and value.details is not None:

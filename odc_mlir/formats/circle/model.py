@@ -1,7 +1,7 @@
-"""Typed records of a model file: the interchange between reader, writer, importer, exporter and runtime.
+"""Typed records of a model file, used by reader, writer, importer, exporter and runtime.
 
-Records compare by value (arrays bit for bit, NaN equal to itself), so a round trip can be checked with ``==``. Bytes of
-constants are memoryviews into the file and are never copied here.
+Records compare by value (arrays bit for bit, NaN equal to itself), so ``==`` checks a round trip. Bytes of constants
+are memoryviews into the file and are never copied here.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ INDEX_WIDTHS = MappingProxyType({"Int32Vector": "<i4", "Uint16Vector": "<u2", "U
 
 @dataclass(slots=True, eq=False)
 class Quantization:
-    """Quantisation parameters of a tensor as stored in the file; empty arrays if absent.
+    """Quantisation parameters of a tensor as stored in the file. Arrays are empty if absent.
 
-    ``min`` and ``max`` are calibration records. ``details`` is a (table name, fields) pair and overrides other fields.
+    ``min`` and ``max`` are calibration records. ``details`` is a (table name, fields) pair that overrides other fields.
     """
 
     scale: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
@@ -65,10 +65,10 @@ class Quantization:
         return same and all(same_array(getattr(self, name), getattr(other, name)) for name in arrays)
 
     def params(self, rank: int | None = None) -> QuantParams | None:
-        """Return the affine parameters, None without a scale; missing zero points are 0.
+        """Return the affine parameters, or None without a scale. Missing zero points are 0.
 
-        The axis is 0 for per-tensor parameters and for tensors of ``rank`` 1: biases of some files have another axis.
-        Raises ModelError for zero points that do not fit the scales, or an axis that does not exist.
+        The axis is 0 for per-tensor parameters and for tensors of ``rank`` 1, because some files have biases with
+        another axis. Raises ModelError for an invalid axis, or for zero points that do not fit the scales.
         """
         count = self.scale.size
         if count == 0:
@@ -95,7 +95,7 @@ class VariantSubType:
 
 @dataclass(slots=True)
 class Tensor:
-    """A tensor; ``buffer`` is an index into ``Model.buffers``; ``shape`` None means that the file has no shape."""
+    """A tensor. ``buffer`` is an index into ``Model.buffers``. ``shape`` is None if the file has no shape."""
 
     name: str
     dtype: str
@@ -111,16 +111,16 @@ class Tensor:
 
     @property
     def effective_shape(self) -> Shape | None:
-        """The shape with None for unknown dimensions (-1 in the signature or in the shape); None for unknown rank."""
+        """Shape with None for unknown dimensions (-1 in the signature or in the shape), or None without rank."""
         if self.shape is None:
             return None
-        # Some files have an empty signature and a shape. The reader refuses all other differences in rank.
+        # Some files have an empty signature and a shape. The reader rejects all other differences in rank.
         dims = self.shape_signature if self.shape_signature else self.shape
         return tuple(None if -1 in (dim, seen) else seen for dim, seen in zip(dims, self.shape, strict=True))
 
     @property
     def says_nothing(self) -> bool:
-        """Return whether a tensor without dimensions may have an unknown shape: files store scalars in the same way.
+        """Whether a tensor without dimensions may have an unknown shape. Files store scalars in the same way.
 
         Only ``has_rank``, which few writers set, identifies a scalar reliably.
         """
@@ -128,11 +128,11 @@ class Tensor:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether a known dimension is zero, so that the tensor has no element."""
+        """Whether a known dimension is zero."""
         return self.shape is not None and 0 in self.shape
 
     def quant_params(self) -> QuantParams | None:
-        """Return the affine parameters, checked against the shape; raise ModelError with the tensor's name."""
+        """Return the affine parameters, checked against the shape. Raises ModelError with the tensor's name."""
         if self.quantization is None:
             return None
         shape = self.effective_shape
@@ -155,10 +155,11 @@ class Tensor:
 
 @dataclass(slots=True)
 class Operator:
-    """One operator in execution order; ``BUILTIN_<code>`` if our schema lacks it. ``inputs`` may hold :data:`LEFT_OUT`.
+    """One operator in execution order. ``inputs`` may contain :data:`LEFT_OUT`.
 
-    ``options`` has every live field of the table ``options_type``: numbers, strings, enum names in lower case, tuples,
-    and bytes for vectors of ubyte. Without a table it is empty.
+    An operator that our schema lacks is called ``BUILTIN_<code>``. ``options`` has all live fields of the table
+    ``options_type``: numbers, strings, enum names in lower case, tuples, and bytes for vectors of ubyte. Without a
+    table it is empty.
     """
 
     name: str
@@ -182,7 +183,7 @@ class Operator:
 
 @dataclass(slots=True)
 class SubGraph:
-    """Tensors and the operators on them; tensor indices are local to the subgraph."""
+    """Tensors, and operators on them. Tensor indices are local to the subgraph."""
 
     name: str | None
     tensors: list[Tensor] = field(default_factory=list)
@@ -192,13 +193,13 @@ class SubGraph:
     debug_metadata_index: int = -1
 
     def named(self) -> list[Tensor]:
-        """The tensors with distinct names, which all other code uses."""
+        """Return the tensors with distinct names, which all other code uses."""
         names = tensor_names([tensor.name for tensor in self.tensors])
         pairs = zip(self.tensors, names, strict=True)
         return [tensor if tensor.name == name else replace(tensor, name=name) for tensor, name in pairs]
 
     def computed(self) -> frozenset[int]:
-        """Indices of tensors that get their value at run time: inputs, operator results and variables."""
+        """Return the indices of tensors with run-time values: inputs, operator results and variables."""
         made = {index for operator in self.operators for index in operator.outputs}
         variables = {index for index, tensor in enumerate(self.tensors) if tensor.is_variable}
         return frozenset(made | variables | set(self.inputs))
@@ -206,7 +207,7 @@ class SubGraph:
 
 @dataclass(slots=True)
 class Signature:
-    """A named entry: user-visible names of tensors of one subgraph, in the file's order."""
+    """A named entry point: user-visible names for inputs and outputs of one subgraph, in the file's order."""
 
     key: str
     subgraph: int
@@ -216,7 +217,7 @@ class Signature:
 
 @dataclass(slots=True)
 class Model:
-    """A model file. ``unknown``: parts that these records cannot represent; such a model must not be run or written."""
+    """A model file. A model with ``unknown`` parts, which the records lack, must not be run or written."""
 
     schema: Literal["circle", "tflite"] = "circle"
     version: int = 0
@@ -227,19 +228,18 @@ class Model:
     signatures: list[Signature] = field(default_factory=list)
     metadata_buffer: tuple[int, ...] = ()
     unknown: list[str] = field(default_factory=list)
-    # Origin of the model: a file, or a member of the package that has the files ``siblings``.
+    # Origin of the model: a file, or a member of a package with the files ``siblings``.
     path: str | None = field(default=None, compare=False)
     siblings: Mapping[str, bytes] | None = field(default=None, compare=False, repr=False)
 
     def metadata_bytes(self, name: str) -> memoryview | None:
-        """Return the bytes of the first metadata entry with ``name``, or None if there is none."""
         return next((self.buffers[buffer] for key, buffer in self.metadata if key == name), None)
 
     def constants(self, subgraph_index: int) -> dict[int, memoryview]:
-        """Return the bytes of every constant of a subgraph by tensor index.
+        """Return the bytes of all constants of a subgraph by tensor index.
 
-        A tensor is constant if its buffer has bytes, or if it has no elements, and no value is assigned at run time: it
-        is no graph input, operator result or variable.
+        A tensor is constant if its buffer has bytes or it has no elements, and it is no graph input, operator result or
+        variable.
         """
         subgraph = self.subgraphs[subgraph_index]
         computed = subgraph.computed()
@@ -250,5 +250,5 @@ class Model:
         }
 
     def constant(self, subgraph_index: int, tensor_index: int) -> memoryview | None:
-        """Return the bytes of one constant tensor, or None; :meth:`constants` returns all at once."""
+        """Return the bytes of one constant tensor, or None. For several constants, use :meth:`constants`."""
         return self.constants(subgraph_index).get(tensor_index)

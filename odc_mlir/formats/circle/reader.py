@@ -1,6 +1,6 @@
 """Reader of Circle and TFLite files: ``read_model`` returns records.
 
-Files are not trusted. Every access is checked against the file's end, shared structures are decoded once, and the
+Files are not trusted. Every access is checked against the file's end, common structures are decoded once, and the
 file's size limits the number of visited bytes. The schema has no recursive table, which bounds the depth. All indices
 are checked, so users of the records need not check them.
 
@@ -48,18 +48,18 @@ _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _I32 = struct.Struct("<i")
 
-# Visited bytes may be this multiple of the file's size: shared vtables and strings are charged once.
+# Limit on visited bytes, as a multiple of the file's size. Shared vtables and strings count once.
 _BUDGET_FACTOR = 2
 _BUDGET_SLACK_BYTES = 4096
 
-# Limit on decoded tables, which no real model reaches: a decoded table is some hundred times larger than a stored one.
+# Limit on decoded tables, far above any real model. A table in memory is some hundred times larger than in the file.
 MAX_TABLES = 1 << 21
 
 
 class MalformedError(Exception):
-    """Internal error of the reader: the reason for rejecting a file, and the path of the field.
+    """Internal error of the reader: reason for the rejection of a file, and path of the field.
 
-    ``error``: class of the public error; ``op`` and ``tensor``: names of the operator and tensor, if known.
+    ``error`` is the class of the public error. ``op`` and ``tensor`` are the names of operator and tensor, if known.
     """
 
     def __init__(
@@ -79,20 +79,20 @@ class MalformedError(Exception):
         self.error = error
 
     def within(self, step: str) -> MalformedError:
-        """Return the error with a longer path; ``step`` is ``.name``, ``[index]`` or ``name[index]``."""
+        """Return the error with a longer path. ``step`` is ``.name``, ``[index]`` or ``name[index]``."""
         joint = "." if self.path and self.path[0] not in ".[" else ""
         self.path = f"{step}{joint}{self.path}"
         return self
 
     def public(self) -> OdcError:
-        """Return the error for users: path and reason on one line."""
+        """Return the error for users, with path and reason on one line."""
         where = self.path.lstrip(".")
         return self.error(f"{where}: {self.reason}" if where else self.reason, op=self.op, tensor=self.tensor)
 
 
 @contextmanager
 def public_errors() -> Iterator[None]:
-    """Raise the error that users see for a MalformedError in this block."""
+    """Convert a MalformedError in this block to the error for users."""
     try:
         yield
     except MalformedError as error:
@@ -114,14 +114,14 @@ _Layout = list[tuple[SchemaField, int, int]]
 
 
 class UnknownPart(NamedTuple):
-    """An unknown part, which a newer schema may define; ``what`` names the slot, the tag or the table."""
+    """A slot, tag or table that our schema lacks. A newer schema may define it."""
 
     table: str
     what: str
 
 
 class Decoder:
-    """Decoder of one file; ``unknown`` collects fields outside the schema, without duplicates."""
+    """Decoder of one file. ``unknown`` collects fields that the schema lacks, without duplicates."""
 
     def __init__(self, data: memoryview, schema: Schema) -> None:
         self.schema = schema
@@ -135,11 +135,14 @@ class Decoder:
         self._layouts: dict[tuple[int, str], _Layout] = {}
 
     def root(self) -> Record:
-        """Return the record of the root table; raise MalformedError with the first malformed field."""
+        """Return the record of the root table. Raises MalformedError with the first malformed field."""
         return self._table(self.schema.tables[self.schema.root], self._reference(0))
 
     def root_field(self, name: str) -> Any:
-        """Return one field of the root table, None if absent, without decoding others; raise MalformedError."""
+        """Return one field of the root table, or None if absent, without decoding others.
+
+        Raises MalformedError.
+        """
         table, position = self.schema.tables[self.schema.root], self._reference(0)
         for field, offset, _ in self._layout(table, position - self._read(_I32, position)):
             if field.name == name:
@@ -160,7 +163,6 @@ class Decoder:
         return number.unpack_from(self._data, position)[0]
 
     def _reference(self, position: int) -> int:
-        """Return the target of the offset stored at ``position``."""
         offset: int = self._read(_U32, position)
         if offset == 0:
             raise MalformedError(f"the offset at byte {position} points to itself")
@@ -207,7 +209,6 @@ class Decoder:
         return found
 
     def _field(self, field: SchemaField, position: int) -> Any:
-        """Return the value of a present field that is not a union."""
         if field.kind == "scalar" and field.scalar is not None:
             return self._read(field.scalar.struct, position)
         if field.kind == "enum" and field.scalar is not None:
@@ -226,7 +227,7 @@ class Decoder:
             raise MalformedError(error.message) from None
 
     def _union(self, field: SchemaField, position: int, offset: int, tag_offset: int) -> tuple[str, Record] | None:
-        """Decode a union member; a type tag without a value means a table of defaults, which writers omit."""
+        """Decode a union member. Writers omit an empty table, so a tag without a value is a table of defaults."""
         tag = self._read(_U8, position + tag_offset) if tag_offset else 0
         if tag == 0:
             return None
@@ -250,7 +251,6 @@ class Decoder:
         return text
 
     def _span(self, position: int, element_bytes: int) -> memoryview:
-        """Return the bytes of the vector at ``position``, and charge them."""
         count: int = self._read(_U32, position)
         start = position + 4
         if count * element_bytes > self._size - start:
@@ -281,7 +281,6 @@ class Decoder:
         return [self._entry(field, index, position + 4 + 4 * index, int(e)) for index, e in enumerate(entries.tolist())]
 
     def _entry(self, field: SchemaField, index: int, position: int, offset: int) -> Any:
-        """Return element ``index`` of a vector of strings or tables; ``offset`` is stored at ``position``."""
         try:
             if offset == 0:
                 raise MalformedError(f"the offset at byte {position} points to itself")
@@ -293,7 +292,7 @@ class Decoder:
 
 
 def check_model(model: Model) -> None:
-    """Raise MalformedError if an index or shape is impossible, or a tensor is used before it has a value."""
+    """Raise MalformedError for an invalid index or shape, or for a tensor that is used before it has a value."""
     if not model.subgraphs:
         raise MalformedError("the model has none", path="subgraphs")
     check_indices(model.metadata_buffer, len(model.buffers), "metadata_buffer", "a buffer")
@@ -308,14 +307,14 @@ def check_model(model: Model) -> None:
 
 
 def check_index(index: int, count: int, path: str, things: str, *, low: int = 0) -> None:
-    """Raise MalformedError at ``path`` for an index outside ``low`` .. ``count - 1``."""
+    """Raise MalformedError at ``path`` for an index outside of ``low`` .. ``count - 1``."""
     if not low <= index < count:
         allowed = f"{low} to {count - 1}" if count else "none, because there are none"
         raise MalformedError(f"{index} is not an index of {things}; allowed: {allowed}", path=path)
 
 
 def check_indices(indices: Iterable[int], count: int, field: str, things: str, *, low: int = 0) -> None:
-    """Raise MalformedError at ``field`` for an index outside ``low`` .. ``count - 1``."""
+    """Raise MalformedError at ``field`` for an index outside of ``low`` .. ``count - 1``."""
     for position, index in enumerate(indices):
         if not low <= index < count:
             check_index(index, count, f"{field}[{position}]", things, low=low)
@@ -369,7 +368,7 @@ def _check_shape(tensor: Tensor) -> None:
 def _check_order(subgraph: SubGraph, constants: Iterable[int]) -> None:
     """Check that each tensor has one definition, before its first use.
 
-    Outputs may lack a definition, because some files have such outputs; a run reports an output without a value.
+    Outputs of some files have no definition. A run reports such an output.
     """
     defined = {LEFT_OUT, *constants, *subgraph.inputs}
     defined |= {index for index, tensor in enumerate(subgraph.tensors) if tensor.is_variable}
@@ -391,25 +390,25 @@ def _check_order(subgraph: SubGraph, constants: Iterable[int]) -> None:
                 defined.add(index)
 
 
-# Larger files are mapped, because reading them would double their memory. Smaller files are read, so that truncating
-# a file while it is in use cannot crash the process.
+# Larger files are mapped, because reading them would double their memory. Smaller files are read, because truncation of
+# a mapped file crashes the process.
 MAP_BYTES = 64 << 20
 
 # `deprecated_builtin_code` of operators whose code does not fit in a byte.
 _EXTENDED_CODE = 127
 
-# Offset of a buffer whose writer never finished the file.
+# Offset of a buffer in a file that its writer did not finish.
 _UNFINISHED_OFFSET = 1
 
 
 def identify(head: bytes | memoryview) -> str | None:
-    """Return ``"circle"`` or ``"tflite"`` by the file identifier in bytes 4..7; None for other content."""
+    """Return ``"circle"`` or ``"tflite"`` by the file identifier in bytes 4..7, else None."""
     schema = schema_of(bytes(head[4:8]))
     return schema.name if schema is not None else None
 
 
 def read_model(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> Model:
-    """Return the model in a ``.circle`` or ``.tflite`` file or in its bytes; constants are views of those bytes.
+    """Return the model in a ``.circle`` or ``.tflite`` file or in its bytes. Constants are views of the bytes.
 
     Raises ModelError for an unreadable or malformed file, UnsupportedError for parts that Circle cannot express.
     """
@@ -422,9 +421,8 @@ def read_model(source: str | os.PathLike[str] | bytes | bytearray | memoryview) 
 
 
 def _load(path: str) -> memoryview:
-    """Return the bytes of a regular file."""
     try:
-        # Opening a pipe without this flag would wait for a writer.
+        # Without this flag, opening a pipe waits for a writer.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         with open(descriptor, "rb") as file:
             status = os.fstat(descriptor)
@@ -452,20 +450,20 @@ def _reader_of(data: memoryview) -> _RecordReader:
 
 
 def read_operator_codes(data: bytes | memoryview) -> list[tuple[str, int]]:
-    """Return name and version of each operator kind in a model file, without reading more; raise ModelError."""
+    """Return name and version of each operator kind in a model file, without reading more. Raises ModelError."""
     reader = _reader_of(memoryview(data))
     with public_errors():
         return [reader.operator_code(record)[:2] for record in reader.decoder.root_field("operator_codes") or ()]
 
 
 class _RecordReader:
-    """Converter of decoded tables to records; ``_budget`` bounds the number of records by the size of the file."""
+    """Converter of decoded tables to records. The size of the file bounds the number of records."""
 
     def __init__(self, data: memoryview, schema: Schema) -> None:
         self._data = data
         self._schema = schema
         self.decoder = Decoder(data, schema)
-        # Every record takes an offset of four bytes in the file, unless owners share a vector of records.
+        # Every record has an offset of four bytes in the file, unless several owners share a vector of records.
         self._budget = min(len(data) // 4 + 64, MAX_TABLES)
         self._tuples: dict[int, tuple[Any, ...]] = {}
         self._unknown: dict[str, None] = {}
@@ -473,7 +471,6 @@ class _RecordReader:
         self._codes: list[tuple[str, int, str]] = []
 
     def read(self) -> Model:
-        """Return the checked model; raise MalformedError."""
         root = self.decoder.root()
         self._buffers = self._each(root["buffers"], "buffers", self._buffer) or [EMPTY]
         self._codes = self._each(root["operator_codes"], "operator_codes", self.operator_code)
@@ -488,7 +485,7 @@ class _RecordReader:
         return model
 
     def _each(self, records: Sequence[Record] | None, name: str, convert: Callable[[Record], Any]) -> list[Any]:
-        """Convert every entry of a vector of tables; errors contain the entry's index."""
+        """Convert every entry of a vector of tables. Errors contain the entry's index."""
         entries = records or ()
         self._budget -= len(entries)
         if self._budget < 0:
@@ -502,7 +499,7 @@ class _RecordReader:
         return converted
 
     def _tuple(self, vector: Any) -> tuple[Any, ...]:
-        """Return a decoded vector as a tuple, () for None; a shared vector gives a shared tuple."""
+        """Return a decoded vector as a tuple. A common vector becomes a common tuple."""
         if vector is None:
             return ()
         # Keyed by identity: the decoder keeps every vector alive as long as this reader.
@@ -513,7 +510,6 @@ class _RecordReader:
         return found
 
     def _note(self, record: Record, name: str, table: str) -> None:
-        """Note as unknown that the file sets a field that Circle does not have."""
         value = record.get(name)
         if len(value) if isinstance(value, (list, memoryview, np.ndarray)) else value:
             self._unknown[f"{name} of {table}"] = None
@@ -523,7 +519,7 @@ class _RecordReader:
         return data if data is not None else self._outside(record["offset"], record["size"])
 
     def _outside(self, offset: int, size: int) -> memoryview:
-        """Return bytes of a large model after the flatbuffer; offsets count from the start of the file."""
+        """Return bytes of a large model after the flatbuffer. Offsets count from the start of the file."""
         if offset == 0:
             return EMPTY
         if offset == _UNFINISHED_OFFSET:
@@ -533,8 +529,10 @@ class _RecordReader:
         return self._data[offset : offset + size]
 
     def operator_code(self, record: Record) -> tuple[str, int, str]:
-        """Return name, version and custom code. Circle ignores the wide field unless the narrow one is 127; TFLite uses
-        the larger of both."""
+        """Return name, version and custom code of an operator.
+
+        Circle ignores the wide field unless the narrow one is 127; TFLite uses the larger of both.
+        """
         narrow, wide = record["deprecated_builtin_code"], record["builtin_code"]
         code = max(narrow, wide) if self._schema.name == "tflite" else narrow
         if self._schema.name == "circle" and narrow == _EXTENDED_CODE:
@@ -633,7 +631,7 @@ class _RecordReader:
         )
 
     def _options(self, table: str | None, record: Record) -> dict[str, Any]:
-        """Return a union member's fields as plain values: tuples, bytes and strings instead of None or arrays."""
+        """Return a union member's fields as plain values, with empty tuples, bytes and strings instead of None."""
         if table is None or table not in self._schema.tables:
             return {}
         fields = self._schema.tables[table].live
@@ -682,7 +680,6 @@ def _dim_metadata(record: Record) -> DimMetadata:
 
 
 def _index_vector(union: tuple[str, Record] | None) -> NDArray[Any] | None:
-    """Return the indices of a sparse level in their stored width."""
     if union is None or not union[1]:
         return None
     member, record = union

@@ -1,6 +1,6 @@
-"""The tables, enums and unions of Circle and TFLite files, read from ``circle-schema.json`` and ``tflite-delta.json``.
+"""Tables, enums and unions of Circle and TFLite files, from ``circle-schema.json`` and ``tflite-delta.json``.
 
-Enum values are lower-case schema names (``"same"``, ``"relu6"``), so a ``TensorType`` value is a name of
+Enum values are lower-case schema names (``"same"``, ``"relu6"``). A ``TensorType`` value is thus a name of
 :mod:`odc_mlir.ops.dtypes`.
 """
 
@@ -41,7 +41,7 @@ _SCALAR_FORMATS = {
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A fixed-size little-endian number; ``dtype`` is numpy's name of the type."""
+    """A fixed-size little-endian number. ``dtype`` is numpy's name of the type."""
 
     name: str
     struct: Struct
@@ -49,7 +49,6 @@ class Scalar:
 
     @property
     def size(self) -> int:
-        """Bytes of one value."""
         return self.struct.size
 
 
@@ -63,7 +62,7 @@ _SCALARS: Mapping[str, Scalar] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Enum:
-    """Names (lower case) and codes of one enum."""
+    """Lower-case names and codes of one enum."""
 
     name: str
     scalar: Scalar
@@ -74,14 +73,14 @@ class Enum:
         return {code: name for name, code in self.codes.items()}
 
     def name_of(self, code: int) -> str:
-        """Return the name of ``code``; raise ModelError with the allowed values for an unknown one."""
+        """Return the name of ``code``. Raises ModelError with the allowed values for an unknown one."""
         try:
             return self.names[code]
         except KeyError:
             raise ModelError(f"{code} is not a value of {self.name}; allowed: {_listing(self.codes)}") from None
 
     def code_of(self, name: str) -> int:
-        """Return the code of ``name``; raise ModelError with the allowed values for an unknown one."""
+        """Return the code of ``name``. Raises ModelError with the allowed values for an unknown one."""
         try:
             return self.codes[name]
         except (KeyError, TypeError):
@@ -90,7 +89,7 @@ class Enum:
 
 @dataclass(frozen=True)
 class Union:
-    """Tags (1..255, 0 means none) and table names of one union."""
+    """Tags (1..255; 0 is none) and table names of one union."""
 
     name: str
     tags: Mapping[str, int]
@@ -104,9 +103,11 @@ class Union:
 class SchemaField:
     """One field of a table.
 
-    ``type`` names the scalar, enum, table or union. For a vector, it is the elements' type, and ``element`` their kind.
-    ``scalar``: stored number of scalar and enum fields and elements. A union's tag is in the slot before ``slot``.
-    ``align``: alignment in bytes that the schema requires; 0: the type's own alignment.
+    ``type``: name of the scalar, enum, table or union, or of a vector's elements.
+    ``element``: kind of a vector's elements.
+    ``scalar``: stored number of scalar and enum fields and elements.
+    ``slot``: slot of the value. The preceding slot holds a union's tag.
+    ``align``: alignment in bytes that the schema requires, or 0 for the alignment of the type.
     """
 
     name: str
@@ -121,7 +122,7 @@ class SchemaField:
 
     @property
     def empty(self) -> Any:
-        """Default of an absent field in option records; vectors, strings and bytes are empty, not None."""
+        """Default of an absent field in option records: empty vectors, strings and bytes instead of None."""
         if self.kind == "string":
             return ""
         if self.kind == "vector":
@@ -131,14 +132,14 @@ class SchemaField:
 
 @dataclass(frozen=True)
 class Table:
-    """One table; ``fields`` in slot order without the implicit union tags."""
+    """One table. ``fields`` are in slot order, without implicit union tags."""
 
     name: str
     fields: tuple[SchemaField, ...]
 
     @cached_property
     def live(self) -> tuple[SchemaField, ...]:
-        """The fields that are not deprecated."""
+        """Fields that are not deprecated."""
         return tuple(field for field in self.fields if not field.deprecated)
 
     @cached_property
@@ -155,7 +156,7 @@ class Table:
 
     @cached_property
     def defaults(self) -> Mapping[str, Any]:
-        """Field values of an empty table; None for fields stored by reference."""
+        """Field values of an empty table. Fields stored by reference are None."""
         return {field.name: field.default for field in self.live}
 
     @cached_property
@@ -181,7 +182,7 @@ class Schema:
 
     @property
     def operators(self) -> Enum:
-        """Builtin operators; names here are upper case as users write them (``CONV_2D``)."""
+        """Builtin operators, with names in upper case as users write them (``CONV_2D``)."""
         return self.enums[OPERATOR_ENUM]
 
 
@@ -196,12 +197,12 @@ def tflite_schema() -> Schema:
 
 
 def schema_of(identifier: bytes) -> Schema | None:
-    """Return the schema with this four-byte file identifier; None if there is none."""
+    """Return the schema with this four-byte file identifier, or None."""
     return next((schema for schema in (circle_schema(), tflite_schema()) if schema.identifier == identifier), None)
 
 
 def options_fields(table: str) -> tuple[SchemaField, ...]:
-    """Return the fields of Circle's options table, e.g. ``"Conv2DOptions"``; raise ModelError for an unknown table."""
+    """Return the fields of a Circle options table such as ``"Conv2DOptions"``. Raises ModelError."""
     try:
         return circle_schema().tables[table].live
     except KeyError:
@@ -214,13 +215,13 @@ def _default_options(table: str) -> Mapping[str, Any]:
 
 
 def default_options(table: str | None) -> dict[str, Any]:
-    """Return a new options record with every field at its schema default; empty for None."""
+    """Return a new options record with the defaults of all fields, or {} for None."""
     return dict(_default_options(table)) if table is not None else {}
 
 
 @cache
 def subgraph_fields(table: str | None) -> tuple[str, ...]:
-    """Return the fields of an options table that are subgraph indices; only their names identify them."""
+    """Return the fields of an options table that are subgraph indices. Only their names identify them."""
     known = circle_schema().tables.get(table or "")
     return (
         ()
@@ -252,7 +253,7 @@ def _read_json(name: str) -> dict[str, Any]:
 
 
 def _apply(base: dict[str, Any], delta: dict[str, Any]) -> dict[str, Any]:
-    """Apply ``delta`` to ``base``: remove entries by name, then add entries; new tables are appended."""
+    """Apply ``delta`` to ``base``: remove entries by name, then add entries and tables."""
     result = {**base, **{key: value for key, value in delta.items() if not isinstance(value, list)}}
     for section, key in (("enums", "values"), ("unions", "members"), ("tables", "fields")):
         entries = {entry["name"]: entry for entry in base[section]}
@@ -292,7 +293,7 @@ def _field(item: dict[str, Any], enums: Mapping[str, Enum], unions: Mapping[str,
     enum = enums.get(type_name)
     default = item["default"]
     if type_name == OPERATOR_ENUM:
-        kind = "scalar"  # an operator code has two fields, so a single field is no enum value
+        kind = "scalar"  # a single field cannot hold an operator code, so it is no enum value
     elif kind == "enum" and enum is not None:
         default = enum.name_of(default)
     return SchemaField(

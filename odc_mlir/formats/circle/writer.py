@@ -1,9 +1,9 @@
 """Writers of Circle and TFLite files from records: ``write_model`` and ``write_tflite``.
 
-The same records give the same bytes. A field with None is omitted; an empty vector or string is written. Buffers at the
-same address are stored once. If a model is too large for a flatbuffer, its buffers follow the flatbuffer.
+Equal records give equal bytes. A field with None is omitted; an empty vector or string is written. Buffers at the same
+address are stored once. If a model is too large for a flatbuffer, its buffers follow the flatbuffer.
 
-For TFLite files, operators get equivalent forms that LiteRT reads. Operator versions below the first release are
+For TFLite files, operators get equivalent forms that LiteRT supports. Operator versions below the first release are
 raised. CONV_2D without a bias gets a bias of zeros; other convolutions drop a missing last operand. Additions of int16
 codes state whether shifts suffice. Conversions from wider codes to uint8 go through int8.
 """
@@ -55,7 +55,7 @@ _OFFSET_BYTES = 4
 
 
 class _TableField(NamedTuple):
-    """One field of a table to be written; ``flags`` None marks an offset."""
+    """One field of a table. ``flags`` is None for an offset."""
 
     nbytes: int
     slot: int
@@ -65,7 +65,7 @@ class _TableField(NamedTuple):
 
 
 class Encoder:
-    """Encoder of one file. ``size_hint_bytes``: expected size, which avoids repeated growth of the builder's buffer."""
+    """Encoder of one file. ``size_hint_bytes`` avoids repeated growth of the builder's buffer."""
 
     def __init__(self, schema: Schema, size_hint_bytes: int = 1024) -> None:
         self._schema = schema
@@ -73,11 +73,11 @@ class Encoder:
         self._strings: dict[str, int] = {}
         self._byte_vectors: dict[tuple[object, int], int] = {}
         self._number_vectors: dict[tuple[bytes, int, int], int] = {}
-        # Keeps shared bytes alive, so that addresses used as keys stay unique.
+        # Keeps bytes alive, so that addresses used as keys stay unique.
         self._held: list[memoryview] = []
 
     def finish(self, record: Mapping[str, Any]) -> bytes:
-        """Return the file with ``record`` as its root; raise ModelError for a value that does not fit its field."""
+        """Return the file with ``record`` as its root. Raises ModelError for a value that does not fit its field."""
         try:
             root = self._table(self._schema.tables[self._schema.root], record)
             self._builder.Finish(root, self._schema.identifier)
@@ -102,7 +102,7 @@ class Encoder:
                 except (struct.error, TypeError, ValueError, OverflowError) as error:
                     raise MalformedError(f"{value!r:.60} cannot be stored: {error}", path=f".{field.name}") from None
         self._builder.StartObject(table.slot_count)
-        for entry in sorted(slots, key=lambda entry: -entry.nbytes):  # wide fields first, for the least padding
+        for entry in sorted(slots, key=lambda entry: -entry.nbytes):  # wide fields first minimise padding
             if entry.flags is None:
                 self._builder.PrependUOffsetTRelativeSlot(entry.slot, entry.value, 0)
             else:
@@ -110,7 +110,7 @@ class Encoder:
         return int(self._builder.EndObject())
 
     def _slots(self, field: SchemaField, value: Any) -> list[_TableField]:
-        """Return the slots of a field, after writing the objects that it refers to."""
+        """Return the slots of a field, after writing the objects that they refer to."""
         if field.kind in ("scalar", "enum") and field.scalar is not None:
             default = self._code(field, field.default)
             return [
@@ -126,7 +126,6 @@ class Encoder:
         return [_TableField(1, field.slot - 1, tag, _FLAGS["ubyte"], 0), _TableField(_OFFSET_BYTES, field.slot, table)]
 
     def _code(self, field: SchemaField, value: Any) -> Any:
-        """Return the number stored for a scalar or enum value, range-checked."""
         if field.kind == "enum" or field.element == "enum":
             try:
                 return self._schema.enums[field.type].code_of(value)
@@ -137,7 +136,6 @@ class Encoder:
         return value
 
     def _object(self, field: SchemaField, value: Any) -> int:
-        """Return the offset of a string, table or vector."""
         if field.kind == "string":
             return self._string(value)
         if field.kind == "table":
@@ -166,8 +164,9 @@ class Encoder:
         return int(self._builder.EndVector())
 
     def _bytes(self, data: bytes | memoryview, align: int) -> int:
-        """Write a vector of ubyte. Views of the same bytes are written once. Equal ``bytes`` objects are also written
-        once, because sharing must not depend on the origin of the records.
+        """Write a vector of ubyte. Views of the same bytes are written once.
+
+        Equal ``bytes`` objects are also written once, because sharing must not depend on the origin of the records.
         """
         key: tuple[object, int]
         if isinstance(data, bytes):
@@ -215,7 +214,7 @@ _SUMS: Mapping[str, str] = {"float32": "float32", "int8": "int32", "uint8": "int
 
 
 def as_litert_reads(model: Model) -> Model:
-    """Return ``model`` with operators in forms that LiteRT supports; unchanged parts are shared."""
+    """Return ``model`` with operators in forms that LiteRT supports. Other parts are the same objects."""
     buffers = list(model.buffers)
     return replace(
         model, subgraphs=[_litert_subgraph(subgraph, buffers) for subgraph in model.subgraphs], buffers=buffers
@@ -223,7 +222,6 @@ def as_litert_reads(model: Model) -> Model:
 
 
 def _litert_subgraph(subgraph: SubGraph, buffers: list[memoryview]) -> SubGraph:
-    """Convert one subgraph; append the buffers of new tensors to ``buffers``."""
     tensors = list(subgraph.tensors)
     operators = [
         _litert_operator(part, tensors, buffers)
@@ -234,7 +232,7 @@ def _litert_subgraph(subgraph: SubGraph, buffers: list[memoryview]) -> SubGraph:
 
 
 def _in_steps(operator: Operator, tensors: list[Tensor]) -> list[Operator]:
-    """Return ``operator`` or an equivalent sequence; append intermediate tensors to ``tensors``."""
+    """Return ``operator`` or an equivalent sequence. Intermediate tensors are appended to ``tensors``."""
     if operator.name != "QUANTIZE" or len(operator.inputs) != 1 or len(operator.outputs) != 1:
         return [operator]
     source, result = _some(tensors, (*operator.inputs, *operator.outputs))
@@ -265,13 +263,13 @@ def _litert_operator(operator: Operator, tensors: list[Tensor], buffers: list[me
 
 
 def _some(tensors: Sequence[Tensor], places: Sequence[int]) -> list[Tensor]:
-    """Return the tensors at these indices, with an empty tensor for a missing one, which the writer rejects later."""
+    """Return the tensors at these indices. For an invalid index, return an empty tensor, which the writer rejects."""
     nothing = Tensor("", "", ())
     return [tensors[place] if 0 <= place < len(tensors) else nothing for place in places]
 
 
 def _is_no_shift(tensors: Sequence[Tensor]) -> bool:
-    """Return True for int16 codes whose scales, if powers of two, need more than a shift of one operand.
+    """Return whether scales of int16 codes, all powers of two, need more than a shift of one operand.
 
     For other scales, the option has no meaning.
     """
@@ -283,7 +281,7 @@ def _is_no_shift(tensors: Sequence[Tensor]) -> bool:
 
 
 def _zeros(operator: Operator, x: Tensor, weights: Tensor) -> tuple[Tensor, bytes] | None:
-    """Return a bias of zeros and its contents; None for types and shapes without one."""
+    """Return a bias of zeros and its contents, or None for types and shapes without one."""
     dtype, scale, filters = _SUMS.get(x.dtype), x.quantization, weights.quantization
     if x.dtype == "int16" and operator.options.get("quantized_bias_type") == "int32":
         dtype = "int32"
@@ -306,17 +304,17 @@ _BUFFER_ALIGN = 16
 # Longest list of unknown parts in a message.
 _NAMED_UNKNOWN = 4
 
-# Codes from this value are stored in the wide field, and the narrow field holds this value.
+# Larger codes are stored in the wide field, and the narrow field holds this value.
 _EXTENDED_CODE = 127
 
 _VERSIONS = {"circle": 0, "tflite": 3}
 
-# Placeholder for a buffer's offset in the file; any value but 0 takes the same space.
+# Placeholder for a buffer's offset in the file. All nonzero values need the same space.
 _SOMEWHERE = 1 << 60
 
 
 def write_model(model: Model, *, inline_limit_bytes: int = INLINE_LIMIT_BYTES) -> bytes:
-    """Return ``model`` as a Circle file; raise ModelError, and UnsupportedError for parts of other schemas.
+    """Return ``model`` as a Circle file. Raises ModelError, and UnsupportedError for parts of other schemas.
 
     If buffers exceed ``inline_limit_bytes`` in total, they follow the flatbuffer, which few Circle readers support.
     """
@@ -324,7 +322,7 @@ def write_model(model: Model, *, inline_limit_bytes: int = INLINE_LIMIT_BYTES) -
 
 
 def write_tflite(model: Model) -> bytes:
-    """Return ``model`` as a TFLite file in forms that LiteRT reads.
+    """Return ``model`` as a TFLite file in forms that LiteRT supports.
 
     Raises ModelError, and UnsupportedError, for example for operators that only Circle has.
     """
@@ -346,12 +344,12 @@ def _chunks(model: Model, inline_limit_bytes: int, schema: Schema) -> list[bytes
 
 
 def _encode(record: Record, buffer_bytes: int, schema: Schema) -> bytes:
-    # Add a sixteenth for names and scales, because the builder doubles a buffer that is slightly too small.
+    # Add a sixteenth for names and scales, because the builder doubles a buffer that is too small.
     return Encoder(schema, buffer_bytes + (buffer_bytes >> 4) + (64 << 10)).finish(record)
 
 
 def _with_outside_buffers(model: Model, record: Record, schema: Schema) -> list[bytes | memoryview]:
-    """Return the flatbuffer, then every buffer on a multiple of 16 bytes; offsets count from the file's start."""
+    """Return the flatbuffer, then all buffers, aligned to 16 bytes. Offsets count from the file's start."""
     record["buffers"] = [{"offset": _SOMEWHERE, "size": len(buffer)} if len(buffer) else {} for buffer in model.buffers]
     end = len(_encode(record, 0, schema))
     tail: list[bytes | memoryview] = []
@@ -365,7 +363,6 @@ def _with_outside_buffers(model: Model, record: Record, schema: Schema) -> list[
 
 
 def _model(model: Model, schema: Schema) -> Record:
-    """Return the root record without the buffers."""
     codes: dict[tuple[str, int, str], int] = {}
     subgraphs = []
     for index, subgraph in enumerate(model.subgraphs):
@@ -394,7 +391,6 @@ def _operator_code(name: str, version: int, custom_code: str, schema: Schema) ->
 
 
 def _subgraph(subgraph: SubGraph, codes: dict[tuple[str, int, str], int], schema: Schema) -> Record:
-    """Return a subgraph's record; new operators are added to ``codes`` in order of first use."""
     operators = []
     for index, operator in enumerate(subgraph.operators):
         with within(f"operators[{index}]", op=operator.label):
@@ -429,7 +425,7 @@ def _operator(operator: Operator, schema: Schema) -> Record:
 
 
 def _member(table: str, options: Mapping[str, Any]) -> tuple[str, Record]:
-    """Return a union member; empty vectors and strings are omitted, because the reader does not distinguish them."""
+    """Return a union member without empty vectors and strings. The reader does not distinguish these from None."""
     return table, {
         name: None if isinstance(value, (tuple, str, bytes)) and not len(value) else value
         for name, value in options.items()

@@ -1,4 +1,4 @@
-"""Results kept for later runs: whole or made again, private, shared by processes, and never an error."""
+"""Results kept for later runs: whole or written again, private, shared by processes, and never an error."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def test_a_folder_in_the_way_is_not_removed(tmp_path: Path) -> None:
     theirs = tmp_path / "p" / PurePosixPath(compiled.manifest.plan).parent / "theirs"
     theirs.parent.mkdir(parents=True)
     theirs.write_text("mine")
-    with pytest.raises(PackageError, match=r"theirs' is in the way"):
+    with pytest.raises(PackageError, match=r"theirs' blocks the installation"):
         install(tmp_path / "p", _compiled())
     assert theirs.read_text() == "mine"
 
