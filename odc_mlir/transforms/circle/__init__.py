@@ -1,1 +1,1 @@
-"""Passes on ``circle`` operators; the folders hold shared code."""
+"""Passes on ``circle`` operators; the subfolder ``rewrites`` holds shared code."""

@@ -14,13 +14,13 @@ After, with ``gamma`` permuted accordingly::
     %4 = circle.conv_2d(%2, %v, %c) : … -> tensor<1x8x8x4xf32>
 
 Element-wise operators, reductions, concatenation, splits, slices, padding, gathering, batched products and RESHAPE work
-in any dimension order that leaves the dimensions they depend on in place; softmax needs its last dimension last. The
-chosen orders leave the fewest TRANSPOSEs and, among such choices, move the fewest bytes. For example, a TRANSPOSE moves
-integers before DEQUANTIZE or after QUANTIZE instead of floats. A TRANSPOSE between layers costs 4 MiB more than a
-TRANSPOSE at the model's interface. The search uses variable elimination. It is exact unless a graph is so dense that
-some variables have to be fixed first. A TRANSPOSE that moves only dimensions of extent 1 counts as a RESHAPE.
+in any dimension order that keeps the positions of the dimensions they depend on. Softmax needs its last dimension last.
+The chosen orders leave the fewest TRANSPOSEs and, among such choices, move the fewest bytes. For example, a TRANSPOSE
+moves integers before DEQUANTIZE or after QUANTIZE instead of floats. A TRANSPOSE between layers costs 4 MiB more than a
+TRANSPOSE at the model's interface. The search uses variable elimination. It is exact unless a graph is so dense that it
+must fix some variables first. A TRANSPOSE that moves only dimensions of extent 1 counts as a RESHAPE.
 
-Unchanged: tensors that are quantised along an axis, sparse, or of unknown rank. Quantised results are bit-exact; float
+Unchanged: tensors that are quantised along an axis, sparse, or of unknown rank. Quantised results are bit-exact. Float
 sums may be added in another order.
 """
 
@@ -61,7 +61,7 @@ _KEEP, _NHWC = "keep", "nhwc"
 
 @dataclass(frozen=True)
 class Layouts:
-    """Result of the pass: the number of removed TRANSPOSEs, and the indices of inputs and outputs now channels last."""
+    """Number of removed TRANSPOSEs, and indices of inputs and outputs that became channels last."""
 
     saved: int = 0
     inputs: tuple[int, ...] = ()
@@ -81,7 +81,7 @@ class CircleAssignLayoutsPass(ModulePass):
         self.assign(op)
 
     def assign(self, module: ModuleOp) -> Layouts:
-        """Rewrite ``module`` in place and return the changes; raise OptionError."""
+        """Rewrite ``module`` in place and return the changes; raise OptionError for an unknown interface."""
         if self.interface not in (_KEEP, _NHWC):
             raise OptionError(f"interface is {self.interface!r}", hint=f"use {_KEEP} or {_NHWC}")
         functions = [function for function in module.body.block.ops if isinstance(function, FuncOp)]
@@ -112,7 +112,7 @@ def _assign(function: FuncOp, *, free_interface: bool) -> Layouts:
 
 
 def _numbers(orders: Iterable[Order | None]) -> tuple[int, ...]:
-    """Return the indices of orders that differ from the model's."""
+    """Return the indices of orders that differ from the model's order."""
     return tuple(place for place, order in enumerate(orders) if order is not None and order != identity(len(order)))
 
 
@@ -125,7 +125,7 @@ class _Rewrite:
         self.nodes = {node.op: node for node in graph.nodes if not isinstance(node.op, ReturnOp)}
         self.returned = [node for node in graph.nodes if isinstance(node.op, ReturnOp)]
         self.chosen = chosen
-        self.stored: dict[SSAValue, dict[Order, SSAValue]] = {}  # copies by value and order; the producer's is first
+        self.stored: dict[SSAValue, dict[Order, SSAValue]] = {}  # copies by value and order, the producer's first
         self.replaced: list[Operation] = []
 
     def run(self) -> None:
@@ -138,7 +138,7 @@ class _Rewrite:
         for op in reversed(self.replaced):
             if not any(result.uses for result in op.results):
                 Rewriter.erase_op(op)
-        for argument in self.block.args:  # at the end, because the earlier steps need the model's shapes
+        for argument in self.block.args:  # last, because the earlier steps need the model's shapes
             retype(argument, _type_in(argument.type, self._order_of(argument)))
         set_function_type(self.function)
 
@@ -175,7 +175,6 @@ class _Rewrite:
                 op.operands[place] = self._in_order(value, order)
 
     def _in_order(self, value: SSAValue, order: Order) -> SSAValue:
-        """Return ``value`` in ``order``; insert a TRANSPOSE right after its definition if there is no such copy yet."""
         found = self.stored[value]
         if order not in found:
             first, source = next(iter(found.items()))
@@ -195,7 +194,7 @@ def _type_in(type: Attribute, order: Order) -> Attribute:
 
 
 def _moved(value: SSAValue, source: SSAValue, given: Order, wanted: Order) -> list[Operation]:
-    """Return a TRANSPOSE (RESHAPE if no data moves) of ``source``, which holds ``value`` in order ``given``."""
+    """Return a TRANSPOSE, or a RESHAPE if no data moves, of ``source``, which is ``value`` in order ``given``."""
     name, shape = value_name(value), shape_of(value)
     suffix = "".join(map(str, wanted))
     called = name if wanted == _natural(value) else f"{name}/order_{suffix}"
@@ -212,7 +211,7 @@ def _moved(value: SSAValue, source: SSAValue, given: Order, wanted: Order) -> li
 
 
 def _changed(op: CircleOp, operands: Sequence[SSAValue], change: Change, given: Sequence[Order]) -> list[Operation]:
-    """Return ``op`` on operands in other orders, preceded by the constants that it needs."""
+    """Return ``op`` on operands in other orders, after the constants that it needs."""
     types = [_type_in(result.type, order) for result, order in zip(op.results, given, strict=True)]
     names = [value_name(result) for result in op.results]
     if change.reshape_to is not None:
@@ -240,7 +239,6 @@ def _changed(op: CircleOp, operands: Sequence[SSAValue], change: Change, given: 
 
 
 def _constant_like(old: SSAValue, array: NDArray[np.generic], name: str) -> ConstOp:
-    """Return a constant of ``old``'s element type with other contents."""
     stored = np.ascontiguousarray(array, DTYPES[tensor_facts(old.type).dtype].numpy)
     made = ConstOp(BlobAttr.of(stored.tobytes()), with_shape(old.type, array.shape))
     made.location = name_loc(name)

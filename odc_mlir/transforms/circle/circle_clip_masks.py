@@ -1,4 +1,4 @@
-"""``circle-clip-masks``: limit large negative masks before SOFTMAX, because they would widen quantised ranges.
+"""``circle-clip-masks``: limit large negative masks before SOFTMAX, which would widen quantised ranges.
 
 Before::
 
@@ -6,19 +6,19 @@ Before::
     %0 = circle.add(%scores, %m) : (tensor<1x2x2xf32>, tensor<2x2xf32>) -> tensor<1x2x2xf32>
     %1 = circle.softmax(%0) {beta = 1.0} : (tensor<1x2x2xf32>) -> tensor<1x2x2xf32>
 
-After: ``%m = circle.const [0.0, -2048.0, 0.0, 0.0]``, so that the quantised range has resolution left for the scores.
+After: ``%m = circle.const [0.0, -2048.0, 0.0, 0.0]``, so that the quantised range has resolution for the scores.
 
 Entries below -2048 become -2048 (-2048 / beta if beta < 1). Exponentials of numbers below -104 are 0 in float32.
 Results are therefore bit-exact if no masked score exceeds the largest visible score of its row by 1900 (or 1900 /
-beta). Masks are found through ADD, SUB, NEG, products with a constant of at most 64, and operators that only move,
-select or limit values, such as SELECT, RESHAPE, BROADCAST_TO, GATHER and MINIMUM, in any order. A mask is
+beta). The search for masks passes through ADD, SUB, NEG, products with a constant of at most 64, and operators that
+only move, select or limit values, such as SELECT, RESHAPE, BROADCAST_TO, GATHER and MINIMUM, in any order. A mask is
 
 * a constant;
 * booleans or integers, cast to float and multiplied by a large constant, as in ``(1 - m) * -1e9``. The magnitude of
   this constant is reduced;
-* with ``seen``, any other value that was recorded below -2048. A MAXIMUM limits the value. Operators that compute the
-  value stay float, because large factors amplify small errors; layers and values with other users end this chain. If
-  other operators read the unlimited value, whose range is larger, the MAXIMUM stays float as well.
+* with ``seen``, any other value with a recorded minimum below -2048. A MAXIMUM limits the value. Operators that compute
+  the value stay float, because large factors amplify small errors. Layers and values with other users end this chain.
+  If other operators read the unlimited value, which has a larger range, the MAXIMUM stays float, too.
 
 If a computed mask hides a row completely, the row then has the softmax weights of its unmasked scores.
 
@@ -46,12 +46,12 @@ from odc_mlir.transforms.quant.quant_attach_ranges import Range, read_ranges
 
 @dataclass(frozen=True)
 class CircleClipMasksPass(PatternPass):
-    """Make large negative masks before SOFTMAX smaller; see the module's docstring."""
+    """Reduce large negative masks before SOFTMAX; see the module's docstring."""
 
     name = "circle-clip-masks"
 
     seen: str = ""
-    """A JSON file with [least, largest] by tensor name."""
+    """JSON file with [least, largest] by tensor name."""
 
     @classmethod
     def patterns(cls) -> Sequence[type[RewritePattern]]:
@@ -67,7 +67,7 @@ def clip_masks(module: ModuleOp, seen: Mapping[str, Range]) -> None:
     apply_patterns(module, [pattern])
     for op in pattern.limits:
         if not op.operands[0].has_one_use():  # other operators read the unlimited value
-            stay_float(op, "it limits a mask, whose large values would take all resolution of codes")
+            stay_float(op, "it limits a mask with values so large that codes would have no resolution")
 
 
 class ClipMask(OperatorPattern):
@@ -80,7 +80,7 @@ class ClipMask(OperatorPattern):
 
     @property
     def limits(self) -> Sequence[CircleOp]:
-        """Return the operators that were inserted to limit values."""
+        """Operators that the pattern has inserted to limit values."""
         return self._clipping.limits
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
@@ -107,7 +107,10 @@ class ClipMask(OperatorPattern):
 
 
 def _keep_real(ops: set[CircleOp]) -> None:
-    """Keep float ``ops`` and, back to the next layers, operators that only they use. Large factors amplify errors."""
+    """Keep ``ops`` float, and also operators that only they use, back to the next layers.
+
+    Large factors amplify errors.
+    """
     if not ops:
         return
     block = next(iter(ops)).parent
@@ -119,11 +122,10 @@ def _keep_real(ops: set[CircleOp]) -> None:
             if users and real.issuperset(users):
                 real.add(op)
         if op in real and isinstance(op, CircleOp):
-            stay_float(op, "it makes a mask, whose large values would take all resolution of codes")
+            stay_float(op, "it computes a mask with values so large that codes would have no resolution")
 
 
 def _erase_unused(value: SSAValue, rewriter: PatternRewriter) -> None:
-    """Erase the operators that compute ``value`` and have no users left."""
     left = [value.owner]
     while left:
         op = left.pop()

@@ -1,6 +1,6 @@
 """``circle-equalize-channels``: balance channel ranges between neighbouring layers (cross-layer equalisation).
 
-Before: the first layer's channels differ widely. With one scale for all weights, small channels would be lost::
+Before: the first layer's channels differ widely. With one scale for all weights, small channels would become zero::
 
     %w1 = circle.const [0.01, 8.0] : tensor<2x1x1x1xf32>
     %0 = circle.conv_2d(%x, %w1, %b1) {…, activation = relu} : … -> tensor<1x4x4x2xf32>
@@ -29,17 +29,17 @@ per-channel constant, optionally followed by an ADD of a per-channel constant, a
 
 After: gamma is ``gamma / s``, and the weights of all users of ``%1`` are multiplied by ``s``.
 
-With ``ranges``, ``range1`` is the range of the activation instead of the weights; this is the right choice if weights
-have per-channel scales. If several tensors lie between the layers, the tensor in which a channel takes the largest part
-of the range counts. In general ``s = range1[c] ** alpha / range2[c] ** (1 - alpha)``.
+With ``ranges``, ``range1`` is the range of the activation instead of the weights. This is the right choice if weights
+have per-channel scales. If several tensors are between the layers, the tensor in which the channel has the largest
+share of the range counts. In general ``s = range1[c] ** alpha / range2[c] ** (1 - alpha)``.
 
 With ``patterns``, a file of ONE's fm-equalize, only the pairs in the file are equalised. The factors of a pair with
 ``act_scale`` are applied once::
 
     [{"front": "conv1", "back": "conv2", "type": "ScaleOnly", "act_scale": [2.0, …]}, …]
 
-RELU6 does not commute with factors. Layers with RELU6 are left unchanged, unless ``relu6=recorded`` is set and a
-recorded range shows that RELU6 never clips; RELU then replaces it.
+RELU6 does not commute with factors. Layers with RELU6 do not change, unless ``relu6=recorded`` is set and a recorded
+range ends below 6. RELU then replaces RELU6.
 
 Sources: Nagel et al., "Data-free quantization through weight equalization and bias correction", 2019, section 4.1; Xiao
 et al., "SmoothQuant: accurate and efficient post-training quantization for large language models", 2023, section 4.
@@ -73,18 +73,18 @@ _MOST_VISITS = 100  # iterations over all pairs
 
 @dataclass(frozen=True)
 class CircleEqualizeChannelsPass(ModulePass):
-    """Move scales of channels from layer to layer; see the module's docstring."""
+    """Move scales of channels between layers; see the module's docstring."""
 
     name = "circle-equalize-channels"
 
     ranges: str = ""
-    """An .npz file with the largest magnitude of each channel by tensor name; empty: use the weights' ranges."""
+    """.npz file with the largest magnitude of each channel by tensor name; empty: use the weights' ranges."""
 
     patterns: str = ""
-    """A JSON file of layer pairs in the format of ONE's fm-equalize; empty: all pairs."""
+    """JSON file of layer pairs in the format of ONE's fm-equalize; empty: all pairs."""
 
     save: str = ""
-    """A JSON file to write, with the moved factors in the format of ``patterns``."""
+    """JSON file to write, with the moved factors in the format of ``patterns``."""
 
     alpha: float = 0.5
     """Share of the channels' ranges that moves to the following weights: 1 equalises the channels, 0 the weights."""
@@ -105,7 +105,10 @@ class CircleEqualizeChannelsPass(ModulePass):
             write_patterns(self.save, pairs)
 
     def equalize(self, module: ModuleOp, records: Mapping[str, Floats]) -> list[Pair]:
-        """Equalise channels; return the pairs of layers. ``records``: largest magnitudes of channels by tensor name."""
+        """Equalise channels and return the pairs of layers.
+
+        ``records``: largest magnitudes of channels by tensor name.
+        """
         self._check()
         balance = Balance(self.alpha, self.powers_of_two, self.tolerance)
         fronts, pairs = self._found(module)
@@ -146,7 +149,7 @@ class CircleEqualizeChannelsPass(ModulePass):
 
 @dataclass(frozen=True, slots=True)
 class EqualizedPair:
-    """Two layers, named by their results, and the divisors of the channels between the layers, if known."""
+    """Two layers, named by their results, and the divisors of the channels between them, if known."""
 
     front: str
     back: str
@@ -154,7 +157,7 @@ class EqualizedPair:
 
 
 def read_patterns(path: str) -> list[EqualizedPair]:
-    """Read pairs from a JSON file; raise OptionError, naming the file."""
+    """Read pairs from a JSON file; raise OptionError with the file's name."""
     with parsing("cannot read the patterns", OptionError, location=path):
         content = json.loads(Path(path).read_bytes())
     if not isinstance(content, list):
@@ -201,9 +204,9 @@ def write_patterns(path: str, pairs: Sequence[Pair]) -> None:
 
 
 def chosen_pairs(pairs: Sequence[Pair], patterns: Sequence[EqualizedPair], balance: Balance) -> list[Pair]:
-    """Return the pairs that ``patterns`` name, and apply their known factors; raise OptionError for unusable patterns.
+    """Return the pairs that ``patterns`` name, and apply their known factors.
 
-    If several layers read a front, a pattern may name any of these layers.
+    If several layers read a front, a pattern may name any of these layers. Raises OptionError for unusable patterns.
     """
     known = {(pair.front.name, back.name): pair for pair in pairs for back, _ in pair.backs}
     found = []

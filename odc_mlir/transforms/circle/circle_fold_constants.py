@@ -1,4 +1,4 @@
-"""``circle-fold-constants``: evaluate operators on constant operands, with the kernels of the host.
+"""``circle-fold-constants``: evaluate operators on constant operands with the host's kernels.
 
 Before::
 
@@ -33,8 +33,8 @@ from odc_mlir.ops.spec import Array, Node, ResultType, TensorInfo, Trait
 from odc_mlir.support.locations import name_loc, value_name
 from odc_mlir.transforms.common.rewriting import OperatorPattern, PatternPass, apply_patterns_to, is_returned
 
-GROWTH = 4  # a folded constant may be this much larger than the constants it replaces
-ALWAYS_BYTES = 4096  # results up to this size are folded whatever their operands' sizes
+GROWTH = 4  # largest size of a folded constant, relative to the constants that it replaces
+ALWAYS_BYTES = 4096  # size up to which results are folded regardless of operand sizes
 LIMIT_BYTES = 16 << 20
 
 # Operators that read their operand's shape, not its contents.
@@ -48,7 +48,7 @@ class CircleFoldConstantsPass(PatternPass):
     name = "circle-fold-constants"
 
     limit_bytes: int = LIMIT_BYTES
-    """Size limit of folded results, in bytes: larger ones are cheaper to compute than to store."""
+    """Size limit of folded results in bytes; larger results are cheaper to compute than to store."""
 
     decode: bool = False
     """Decode quantised and half-precision constants up to the size limit, as requantising a model requires."""
@@ -81,7 +81,7 @@ class FoldConstants(OperatorPattern):
         """Return the results if they can be computed now and are worth storing, else None."""
         if not is_candidate(op) or any(map(is_returned, op.results)):
             return None
-        if is_known(op) or any(is_known(operand.owner) for operand in op.operands):  # for fixed shapes only
+        if is_known(op) or any(is_known(operand.owner) for operand in op.operands):  # valid only for fixed shapes
             return None
         node = node_of(op)
         arrays = operand_arrays(node)
@@ -101,7 +101,7 @@ class FoldConstants(OperatorPattern):
 
 
 def is_candidate(op: CircleOp) -> bool:
-    """Return whether the operator has no effect and a kernel."""
+    """Return whether the operator has no effect and has a kernel."""
     if Trait.PURE not in op.SPEC.traits or not op.SPEC.kernel or not op.SPEC.infer or has_unresolved_operand(op):
         return False
     if op.unverified is not None:
@@ -110,7 +110,7 @@ def is_candidate(op: CircleOp) -> bool:
 
 
 def operand_arrays(node: Node) -> list[Array | None] | None:
-    """Return the values of all operands, None for an omitted one; None if some are known only at run time."""
+    """Return the operand values (None for an omitted one), or None if some are unknown at compile time."""
     arrays: list[Array | None] = []
     for operand in node.operands:
         if operand is None:
@@ -128,7 +128,7 @@ def operand_arrays(node: Node) -> list[Array | None] | None:
 
 
 def _nbytes(result: ResultType) -> float:
-    """Return the size of a result; infinite if it is unknown or elements are not whole bytes."""
+    """Return the size of a result, or infinity if it is unknown or elements are not whole bytes."""
     info = TensorInfo("", result.dtype, result.shape).info
     if result.shape is None or None in result.shape or info.bits != 8 * info.numpy.itemsize:
         return math.inf
@@ -136,7 +136,7 @@ def _nbytes(result: ResultType) -> float:
 
 
 def evaluate(node: Node, arrays: Sequence[Array | None]) -> Sequence[Array] | None:
-    """Return the results of the host kernel, None if it rejects the operands."""
+    """Return the results of the host kernel, or None if it rejects the operands."""
     try:
         with np.errstate(all="ignore"):
             return node.spec.kernel_function(node)(arrays)
@@ -145,7 +145,7 @@ def evaluate(node: Node, arrays: Sequence[Array | None]) -> Sequence[Array] | No
 
 
 def constants_like(op: CircleOp, arrays: Sequence[Array]) -> list[ConstOp]:
-    """Return constants with the names of the results of ``op``, to replace it."""
+    """Return constants that replace the results of ``op``, with their names."""
     constants = []
     for result, array in zip(op.results, arrays, strict=True):
         assert isinstance(result.type, TensorType | UnrankedTensorType)

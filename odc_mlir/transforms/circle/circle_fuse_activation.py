@@ -41,13 +41,13 @@ PRODUCERS = (
 )
 CLAMPS = frozenset({"RELU", "RELU6", "RELU_N1_TO_1"})
 
-# Pairs of different activations with the effect of one.
+# Pairs of activations with the effect of one activation.
 _TOGETHER = {("relu", "relu6"): "relu6", ("relu6", "relu"): "relu6"}
 
 
 @dataclass(frozen=True)
 class CircleFuseActivationPass(PatternPass):
-    """Move activations into the operators that produce their operands; see the module's docstring."""
+    """Fuse activations into the operators that produce their operands; see the module's docstring."""
 
     name = "circle-fuse-activation"
 
@@ -64,7 +64,7 @@ class CircleFuseActivationPass(PatternPass):
 
 @dataclass(frozen=True)
 class FuseActivation(OperatorPattern):
-    """Fuse an activation, one of ``names``, into the operator before it, if that operator can apply it."""
+    """Fuse an activation of ``names`` into the operator before it if that operator can apply it."""
 
     names: frozenset[str]
 
@@ -82,14 +82,14 @@ class FuseActivation(OperatorPattern):
 
 
 def together(first: str, second: str) -> str | None:
-    """Return the activation with the effect of ``first``, then ``second``; None if there is none."""
+    """Return the activation with the effect of ``first``, then ``second``, or None."""
     if first in ("none", second):
         return second if first == "none" or second != "tanh" else None
     return _TOGETHER.get((first, second))
 
 
 def _keeps_codes(op: CircleOp) -> bool:
-    """Return whether the activation does not requantise: it is float, or scale and zero point stay the same."""
+    """Return whether the activation does not requantise."""
     if is_real(op.operands[0]):
         return is_real(op.results[0])
     source, result = (tensor_facts(value.type) for value in (op.operands[0], op.results[0]))

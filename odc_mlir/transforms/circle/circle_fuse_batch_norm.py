@@ -61,7 +61,7 @@ class CircleFuseBatchNormPass(PatternPass):
     name = "circle-fuse-batch-norm"
 
     most_ratio: float = 0.0
-    """Largest ratio of factors, among the inputs of one output, that is folded into the following layer; 0: any."""
+    """Largest ratio of factors, among the inputs of one output, to fold into the following layer; 0: any."""
 
     @classmethod
     def patterns(cls) -> Sequence[type[RewritePattern]]:
@@ -80,7 +80,7 @@ class ScaleAndShift(NamedTuple):
 
 
 def affine_of(op: CircleOp) -> ScaleAndShift | None:
-    """Return the effect of ADD, SUB, MUL or DIV on its only computed operand; None if there is no such operand."""
+    """Return the effect of ADD, SUB, MUL or DIV on its only computed operand, or None."""
     left, right = (real_constant(operand) for operand in op.operands)
     if (left is None) == (right is None):
         return None
@@ -103,7 +103,7 @@ def affine_of(op: CircleOp) -> ScaleAndShift | None:
 
 @dataclass(frozen=True)
 class FuseBehind(OperatorPattern):
-    """Fold a sum or product, one of ``names``, into the layer before it, one of ``layers``."""
+    """Fold a sum or product of ``names`` into the layer before it, one of ``layers``."""
 
     names: frozenset[str] = AFFINE
     layers: frozenset[str] = LAYERS
@@ -124,7 +124,7 @@ class FuseBehind(OperatorPattern):
 
 @dataclass(frozen=True)
 class FuseBefore(OperatorPattern):
-    """Fold a sum or product, one of ``affine``, into its only reader, a layer of ``names``."""
+    """Fold a sum or product of ``affine`` into its only reader, a layer of ``names``."""
 
     names: frozenset[str] = LAYERS
     affine: frozenset[str] = AFFINE
@@ -150,7 +150,7 @@ class FuseBefore(OperatorPattern):
 
 
 def per_channel(array: NDArray[Any], channels: int) -> NDArray[Any] | None:
-    """Return one number per channel of the last dimension; None if numbers vary along other dimensions."""
+    """Return one number per channel of the last dimension, or None if numbers vary along other dimensions."""
     if array.size == 1:
         return np.full(channels, array.reshape(-1)[0])
     if array.ndim and array.shape[-1] == channels == array.size:
@@ -178,7 +178,7 @@ def _per_input(
 
 
 def _rows(part: NDArray[Any], shape: tuple[int | None, ...], columns: int) -> NDArray[Any] | None:
-    """Return the numbers for a row of a fully connected layer's input; None if rows differ."""
+    """Return the numbers for a row of a fully connected layer's input, or None if rows differ."""
     if part.size == 1:
         return np.full(columns, part.reshape(-1)[0])
     if any(extent is None for extent in shape):
@@ -210,9 +210,9 @@ def replace_layer(
     rewriter: PatternRewriter,
     source: SSAValue | None = None,
 ) -> bool:
-    """Replace ``op`` by ``layer`` with these weights and bias, the activation of ``op``, and ``source`` if given.
+    """Replace ``op`` by ``layer`` with these weights and bias, and the activation of ``op``.
 
-    Return False if the constants exceed float32.
+    ``source``: the layer's new input, if any. Returns False if the constants exceed float32.
     """
     with np.errstate(over="ignore", under="ignore"):
         narrow = [np.asarray(part).astype(np.float32) for part in (weights, bias)]

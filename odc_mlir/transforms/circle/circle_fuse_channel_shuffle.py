@@ -63,10 +63,10 @@ from odc_mlir.transforms.common.rewriting import (
     static_shape_of,
 )
 
-_DEEPEST = 8  # largest number of operators between a layer and the moves of its channels
-# Costs of moves on NPUs, in channels of a CONCATENATION: measured on npu-256, for images of 4 to 16 pixels a side.
-_SHUFFLED = 3  # cost of one channel that is moved by itself
-_FEWEST = 10  # least cost of a slice: fewer channels cost the same
+_DEEPEST = 8  # limit on operators between a layer and the moves of its channels
+# Costs of moves on NPUs, in channels of a CONCATENATION, measured on npu-256 for images of 4 to 16 pixels a side.
+_SHUFFLED = 3  # cost of a channel that moves alone
+_FEWEST = 10  # minimum cost of a slice
 _PADS = ("PAD", "PADV2", "MIRROR_PAD")
 _DEPTHWISE = "DEPTHWISE_CONV_2D"
 _POOLS = ("MAX_POOL_2D", "AVERAGE_POOL_2D")
@@ -76,7 +76,7 @@ _LAST = ("CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED")  # layers whose channel
 
 
 class CircleFuseChannelShufflePass(PatternPass):
-    """Reorder channels of layers so that shuffles are not needed; see the module's docstring."""
+    """Reorder channels of layers so that shuffles are unnecessary; see the module's docstring."""
 
     name = "circle-fuse-channel-shuffle"
 
@@ -110,7 +110,7 @@ Labels = NDArray[np.int64]  # a number for every element
 
 
 def _channels(result: Labels, labels: Mapping[SSAValue, Labels], axis: int) -> list[Channel] | None:
-    """Return the channels along ``axis`` of ``result``, found by operand labels; None if a channel is split."""
+    """Return the channels along ``axis`` of ``result``, identified by operand labels, or None if a channel is split."""
     rows = {
         int(row[0]): (Channel(value, number), row)
         for value, array in labels.items()
@@ -126,7 +126,7 @@ def _channels(result: Labels, labels: Mapping[SSAValue, Labels], axis: int) -> l
 
 
 class Shuffle(NamedTuple):
-    """Permutation of the channels of a value along ``axis``; ``inner`` are the view and the TRANSPOSE."""
+    """Permutation of the channels of a value along ``axis``; ``inner``: the view and the TRANSPOSE."""
 
     axis: int
     order: list[Channel]
@@ -134,7 +134,7 @@ class Shuffle(NamedTuple):
 
 
 def shuffle_of(op: CircleOp) -> Shuffle | None:
-    """Return the channel shuffle (RESHAPE, TRANSPOSE, RESHAPE) that ends with ``op``, if it is one."""
+    """Return the channel shuffle (RESHAPE, TRANSPOSE, RESHAPE) that ends with ``op``, or None."""
     turned = producer(op.operands[0], "TRANSPOSE") if op.SPEC.name == "RESHAPE" else None
     view = None if turned is None else producer(turned.operands[0], "RESHAPE")
     if turned is None or view is None or not (is_used_once(turned.results[0]) and is_used_once(view.results[0])):
@@ -155,7 +155,7 @@ def shuffle_of(op: CircleOp) -> Shuffle | None:
 def channels_of(op: CircleOp, axis: int) -> list[list[Channel]] | None:
     """Return the channels in each result if ``op`` only moves channels along ``axis``, else None.
 
-    The kernel of the operator runs on labels in place of elements to find the channels.
+    The kernel of the operator runs on labels instead of elements.
     """
     if op.unverified is not None or op.SPEC.name not in _MOVING or activation(op) != "none":
         return None
@@ -180,8 +180,8 @@ def channels_of(op: CircleOp, axis: int) -> list[list[Channel]] | None:
 class ShuffleRegion:
     """Operators around a channel shuffle that only move channels.
 
-    ``channels`` lists, for each result of an operator in program order, the channels of ``sources`` that it holds.
-    ``inner`` has the view and the TRANSPOSE of each shuffle.
+    ``channels``: for each result of an operator in program order, its channels of ``sources``. ``inner``: view and
+    TRANSPOSE of each shuffle.
     """
 
     axis: int
@@ -193,7 +193,7 @@ class ShuffleRegion:
 
     @classmethod
     def around(cls, op: CircleOp) -> ShuffleRegion | None:
-        """Return the region around the channel shuffle that ends with ``op``; None for other operators."""
+        """Return the region around the channel shuffle that ends with ``op``, or None for other operators."""
         shuffle = shuffle_of(op)
         if shuffle is None:
             return None
@@ -206,7 +206,7 @@ class ShuffleRegion:
         return made if op in made.movers else None
 
     def uses_outside(self, value: SSAValue) -> list[tuple[Operation, int]]:
-        """Return uses of ``value`` by operators outside of the region, which do more than move channels."""
+        """Return the uses of ``value`` by operators outside of the region."""
         inside = {*self.movers, *(op for pair in self.inner.values() for op in pair)}
         return [(use.operation, use.index) for use in value.uses if use.operation not in inside]
 
@@ -245,7 +245,7 @@ class ShuffleRegion:
 
 
 def _movers_behind(value: SSAValue) -> Iterator[CircleOp]:
-    """Yield the readers of ``value`` that may move channels; a shuffle is represented by its last operator."""
+    """Yield the readers of ``value`` that may move channels; the last operator represents a shuffle."""
     for use in value.uses:
         op: Operation = use.operation
         for name in ("RESHAPE", "TRANSPOSE"):
@@ -273,7 +273,7 @@ def _cost_before(region: ShuffleRegion) -> int:
 
 
 class _ShufflePlan:
-    """Plan of a shuffle: the runs of source channels for each value that is read, and channel orders of layers."""
+    """Plan of a shuffle: the source runs of each value that is read, and channel orders of layers."""
 
     def __init__(self, region: ShuffleRegion) -> None:
         self.region = region
@@ -285,7 +285,7 @@ class _ShufflePlan:
         }
         self.stored = self._stored()
         places = {Channel(v, number): place for v, order in self.stored.items() for place, number in enumerate(order)}
-        self.wanted: dict[SSAValue, list[int]] = {}  # by value read: its channel numbers in their new order
+        self.wanted: dict[SSAValue, list[int]] = {}  # new order of channels, by value read
         self.runs: dict[SSAValue, list[ChannelRun]] = {}
         numbers = {source: number for number, source in enumerate(region.sources)}
         for value in self.readers:
@@ -299,7 +299,7 @@ class _ShufflePlan:
             self.runs[value] = _runs(Channel(given[p].value, places.get(given[p], given[p].number)) for p in order)
 
     def _stored(self) -> Mapping[SSAValue, list[int]]:
-        """Choose channel orders that suit the readers, for sources that can be computed in any order."""
+        """Choose channel orders that suit the readers, for sources with free order."""
         free = [value for value in self.region.sources if _gives_any(value, self.region)]
         read_by: dict[Channel, list[int]] = {}
         places: dict[Channel, int] = {}
@@ -321,12 +321,11 @@ class _ShufflePlan:
         return (static_shape_of(value) or ())[self.region.axis]
 
     def is_whole(self, value: SSAValue) -> bool:
-        """Return whether ``value`` consists of exactly one whole source."""
+        """Return whether ``value`` is exactly one whole source."""
         runs = self.runs[value]
         return len(runs) == 1 and runs[0].begin == 0 and runs[0].count == self._extent(runs[0].source)
 
     def cost(self) -> int:
-        """Return the cost of the moves of runs."""
         runs = [run for value in self.readers if not self.is_whole(value) for run in self.runs[value]]
         return sum(max(run.count, _FEWEST) for run in set(runs)) + sum(run.count for run in runs)
 
@@ -404,7 +403,7 @@ class _Writer:
         self.region = region
         self.plan = plan
         self.rewriter = rewriter
-        self.given: dict[SSAValue, SSAValue] = {}  # a source in its new order
+        self.given: dict[SSAValue, SSAValue] = {}  # sources in their new order
         self.pieces: dict[ChannelRun, SSAValue] = {}
 
     def run(self) -> None:
@@ -426,7 +425,7 @@ class _Writer:
                 self.rewriter.erase(op)
 
     def _give(self, source: SSAValue, order: list[int]) -> SSAValue:
-        """Return ``source`` with its channels in ``order``, by reordering the weights of its layer."""
+        """Return ``source`` with its channels in ``order``, after reordering the weights of its layer."""
         use = next(iter(source.uses))
         value = source
         while isinstance(value, OpResult):
@@ -441,14 +440,13 @@ class _Writer:
         return ordered
 
     def _reorder(self, op: Operation, outputs: list[int] | None, change: Callable[[Reals], Reals]) -> None:
-        """Set the weights of a layer, and put its bias into the order ``outputs``."""
         found = WeightedLayer.with_reals(op)
         assert found is not None
         layer, weights, bias = found
         replace_layer(layer, layer.op, change(weights), bias if outputs is None else bias[outputs], self.rewriter)
 
     def _brought(self, value: SSAValue) -> SSAValue:
-        """Return the replacement of ``value`` for its readers; a function result keeps its own operator and name."""
+        """Return the replacement of ``value`` for its readers. A function result keeps its operator and name."""
         pieces = [self._piece(run) for run in self.plan.runs[value]]
         if len(pieces) == 1 and not is_returned(value):
             return pieces[0]
@@ -478,7 +476,7 @@ class _Writer:
         return self.pieces[run]
 
     def _take(self, op: Operation, order: list[int]) -> None:
-        """Adapt ``op``, and the operators after ``op`` up to the next layers, to operand channels in ``order``."""
+        """Adapt ``op``, and the operators after it up to the next layers, to operand channels in ``order``."""
         if _layer(op, self.region.axis) is not None:
             self._reorder(op, None, lambda weights: weights[..., order])
             return

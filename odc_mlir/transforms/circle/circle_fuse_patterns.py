@@ -16,7 +16,7 @@ After: ``%3 = circle.hard_swish(%x)``, with one range to quantise instead of fou
 * with ``circle``, RMS_NORM from a product with the inverse root of a mean square, followed by a factor per channel;
   INSTANCE_NORM of images is split into simpler operators.
 
-Float only; results agree to float32 accuracy. Intermediate values with other users are kept.
+Applies only to floats. Results agree to float32 accuracy. Intermediate values with other users stay.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class ScaledProduct(NamedTuple):
 
 
 def product_of(value: SSAValue, *, is_root: bool = True) -> ScaledProduct:
-    """Return ``value`` as a product, through MUL, DIV by constants, and NEG without other readers."""
+    """Return ``value`` as a product, through MUL, NEG and DIV by constants that have no other readers."""
     array = real_constant(value)
     if array is not None:
         return ScaledProduct(array.astype(np.float64), ())
@@ -108,12 +108,12 @@ def product_of(value: SSAValue, *, is_root: bool = True) -> ScaledProduct:
 
 
 def is_close(found: float | None, wanted: float) -> bool:
-    """Return whether a model's constant equals this number; False for NaN."""
+    """Return whether a model's constant is close to ``wanted``; False for NaN."""
     return found is not None and math.isclose(found, wanted, rel_tol=_CLOSE)
 
 
 def _with_scalar(op: CircleOp | None) -> tuple[SSAValue, float] | None:
-    """Return the other operand and the number if one operand of ``op`` is a constant of one number, else None."""
+    """Return the other operand and the number if one operand is a one-element constant, else None."""
     if op is None or activation(op) != "none":
         return None
     for value, other in pairs(op):
@@ -233,7 +233,7 @@ def _is_erf(value: SSAValue, x: SSAValue) -> bool:
 
 @dataclass(frozen=True)
 class Clamp(_RealPattern):
-    """Merge MAXIMUM and MINIMUM with constants, and RELU, into a clamp; ``names``: operators that can be the last."""
+    """Merge MAXIMUM and MINIMUM with constants, and RELU, into a clamp; ``names``: possible last operators."""
 
     names: frozenset[str] = frozenset({"MAXIMUM", "MINIMUM", "RELU"})
 
@@ -278,7 +278,7 @@ class LeakyRelu(_RealPattern):
 
 
 class Prelu(_RealPattern):
-    """Replace RELU of a value plus slopes times its negative part by PRELU."""
+    """Replace the sum of RELU of a value and slopes times its negative part by PRELU."""
 
     names = frozenset({"ADD", "SUB"})
 
@@ -329,7 +329,7 @@ class Rsqrt(_RealPattern):
 
 
 class RsqrtProduct(_RealPattern):
-    """Replace another value divided by SQRT by its product with RSQRT."""
+    """Replace a value other than 1, divided by SQRT, by its product with RSQRT."""
 
     names = frozenset({"DIV"})
 
@@ -342,6 +342,5 @@ class RsqrtProduct(_RealPattern):
 
 
 def _divisor_root(division: CircleOp) -> CircleOp | None:
-    """Return the divisor of ``division`` if it is a SQRT without other users."""
     root = producer(division.operands[1], "SQRT")
     return root if root is not None and is_used_once(root.results[0]) else None

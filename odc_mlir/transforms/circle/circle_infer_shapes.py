@@ -1,4 +1,4 @@
-"""``circle-infer-shapes``: give every result the shape that its operands, constants and options imply.
+"""``circle-infer-shapes``: infer the shape of every result from operands, constants and options.
 
 Before::
 
@@ -8,9 +8,9 @@ After (``%shape`` being the constant ``[1, 128]``)::
 
     %1 = circle.reshape(%0, %shape) : (tensor<1x4x4x8xf32>, tensor<2xi32>) -> tensor<1x128xf32>
 
-Operators on shapes and constants (``shape``, ``strided_slice``, ``pack`` …) are evaluated during inference, so that the
-shapes that they compute are known. These operators and the types of function arguments stay. Dimensions that depend on
-an unknown dimension stay unknown. A declared shape that contradicts inference is replaced, with a warning. Rejects no
+Inference evaluates operators on shapes and constants (``shape``, ``strided_slice``, ``pack`` …), so that the shapes
+that they compute are known. These operators and the types of function arguments stay. Dimensions that depend on an
+unknown dimension stay unknown. An inferred shape replaces a contradicting declared shape, with a warning. Rejects no
 module that verifies.
 """
 
@@ -33,7 +33,7 @@ from odc_mlir.transforms.circle.circle_fold_constants import evaluate, is_candid
 from odc_mlir.transforms.common.retyping import set_function_type
 from odc_mlir.transforms.common.rewriting import PatternPass, apply_once, static_shape_of
 
-SHAPE_BYTES = 512  # largest value that is evaluated as a shape, at eight bytes an element
+SHAPE_BYTES = 512  # size limit of values to evaluate as shapes, at eight bytes per element
 
 
 class CircleInferShapesPass(PatternPass):
@@ -54,7 +54,7 @@ class CircleInferShapesPass(PatternPass):
 
 
 def infer_shapes(function: FuncOp) -> None:
-    """Refine all result types of ``function``, and attach the values of results that shapes and constants imply."""
+    """Refine all result types of ``function``, and attach the values that shapes and constants imply."""
     apply_once(function, InferShape())
     set_function_type(function)
 
@@ -80,7 +80,6 @@ class InferShape(RewritePattern):
 
 
 def _small_value(op: CircleOp) -> Array | None:
-    """Return the value of a result of at most ``SHAPE_BYTES`` if it is known, else None."""
     if len(op.results) != 1 or not is_candidate(op):
         return None
     shape = static_shape_of(op.results[0])

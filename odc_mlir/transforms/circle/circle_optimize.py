@@ -7,10 +7,10 @@ Before::
 
 After ``circle-optimize{rewrites=fuse_mul_with_conv}``: one ``circle.conv_2d`` with scaled weights.
 
-:mod:`odc_mlir.transforms.circle.rewrites.table` lists all rewrites and the rewrites of level ``O1``. The pass first
-infers shapes and folds constants. It then chooses dimension orders and applies patterns, repeatedly until nothing
-changes. Equal constants and equal computations are merged. ``limit`` stops after that many rewrites, so that bisection
-can find the rewrite that breaks a model.
+:mod:`odc_mlir.transforms.circle.rewrites.table` lists all rewrites and their levels. The pass first infers shapes and
+folds constants. It then chooses dimension orders and applies patterns, repeatedly until nothing changes. It merges
+equal constants and equal computations. ``limit`` stops after that many rewrites, so that bisection can find the rewrite
+that breaks a model.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from odc_mlir.transforms.circle.rewrites.table import LAYOUTS, O1, ONE_SAMPLE, R
 from odc_mlir.transforms.common.rewriting import PatternPass, Wrapped, apply_patterns
 from odc_mlir.transforms.partition.odc_fix_batch import fix_batch
 
-_ROUNDS = 8  # largest number of rounds of layouts and patterns; every network seen needs two
+_ROUNDS = 8  # limit on rounds of layouts and patterns; known networks need two
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class CircleOptimizePass(PatternPass):
     name = "circle-optimize"
 
     level: str = O1
-    """``O1``: all rewrites that preserve results; ``none``: only the named ones."""
+    """``O1``: all rewrites that preserve results; ``none``: only the named rewrites."""
 
     rewrites: tuple[str, ...] = ()
     """Additional rewrites, by name."""
@@ -52,7 +52,7 @@ class CircleOptimizePass(PatternPass):
     """Rewrites to disable, by name."""
 
     io_layout: str = "keep"
-    """``keep`` inputs and outputs, or store images among these channels last (``nhwc``) if that saves work."""
+    """``keep``: inputs and outputs keep their layout; ``nhwc``: images become channels last if that saves work."""
 
     limit: int | None = None
     """Maximum number of rewrites."""
@@ -65,7 +65,7 @@ class CircleOptimizePass(PatternPass):
         self.optimize(ctx, op)
 
     def optimize(self, ctx: Context, module: ModuleOp) -> tuple[Counter[str], Layouts]:
-        """Rewrite ``module`` in place; return counts of rewrites, and the new layouts; raise OptionError."""
+        """Rewrite ``module`` in place; return counts of rewrites and the new layouts; raise OptionError."""
         if self.limit is not None and self.limit < 0:
             raise OptionError(f"limit is {self.limit}", hint="give 0 or more")
         chosen = select(None if self.level == "none" else self.level, self.rewrites, self.without)
@@ -114,7 +114,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Counted(Wrapped):
-    """Pattern of a rewrite that counts its applications, and does nothing once the limit is reached."""
+    """Pattern of a rewrite that counts its applications, and does nothing after the limit."""
 
     rule: RewriteRule
     tally: Tally

@@ -13,14 +13,14 @@ accordingly::
     %1 = circle.depthwise_conv_2d(%0, %v_2, %c_2) {…} : … -> tensor<1x8x8x2x!quant.uniform<i8, 0.05, -128>>
     %2 = circle.conv_2d(%1, %u_2, %d_2) {…} : … -> tensor<1x8x8x8x!quant.uniform<i8, 0.1, 3>>
 
-Training leaves channels with weights of practically 0, whose sums vary so little that they all are requantised to one
-code. The constant that such a channel contributes to the sums of the next layer is added to the layer's bias. If the
-code does not represent 0, the next layer must not have padding, because padding contributes 0. A channel is also
-removed if all weights that multiply it are 0, or if all results that depend on it are removed.
+Training leaves channels with weights of practically 0. Their sums vary so little that all are requantised to one code.
+The pass adds the constant contribution of such a channel to the bias of the next layer. If the code does not represent
+0, the next layer must not have padding, because padding contributes 0. The pass also removes a channel if all weights
+that multiply it are 0, or if all results that depend on it are removed.
 
 Channels are tracked through depthwise layers and views. Inputs and function results keep all channels, and so do values
 that other operators read. Every value keeps at least one channel. A layer that would lose fewer than one in 16 channels
-keeps all: a row of 144 codes takes no longer than a row of 143 codes, and is better aligned in memory. Applies to 8-bit
+keeps all, because a row of 144 codes is as fast as a row of 143 codes and better aligned in memory. Applies to 8-bit
 and 16-bit codes with one scale per tensor. Results are bit-exact.
 """
 
@@ -97,7 +97,7 @@ def jobs_of(intervals: FunctionIntervals, share: int) -> dict[Operation, Channel
 
 @dataclass(frozen=True)
 class NarrowOperator(RewritePattern):
-    """Remove channels of an operator; the operators before it have already lost their channels."""
+    """Remove channels of an operator, after the operators before it have lost their channels."""
 
     jobs: Mapping[Operation, ChannelRemoval]
 
@@ -109,7 +109,7 @@ class NarrowOperator(RewritePattern):
 
 @dataclass(frozen=True)
 class FunctionIntervals:
-    """Intervals of every channel in a function; ``kinds`` has its operators except barriers, in program order."""
+    """Intervals of every channel in a function; ``kinds``: operators except barriers, in program order."""
 
     kinds: Mapping[Operation, ChannelKind]
     of_values: dict[SSAValue, ChannelIntervals] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class FunctionIntervals:
         return known
 
     def __call__(self, value: SSAValue) -> ChannelIntervals:
-        """Return the intervals of ``value``, a tensor that has channels; they contain all codes if nothing is known."""
+        """Return the intervals of ``value``, a tensor that has channels; by default, they contain all codes."""
         found = self.of_values.get(value)
         if found is None:
             channels = channels_of(value)
@@ -144,7 +144,10 @@ class FunctionIntervals:
 
 
 def unneeded_channels(intervals: FunctionIntervals, share: int) -> dict[Operation, Mask]:
-    """Return masks of kept channels, ``[C]``, by operator. A layer loses at least one in ``share``, or none."""
+    """Return masks of kept channels, ``[C]``, by operator.
+
+    A layer loses at least one in ``share`` channels, or none.
+    """
     if not any(layer.may_shrink(intervals(layer.input)) for layer in intervals.layers):
         return {}
     classes = _Classes(intervals)
@@ -157,7 +160,7 @@ class _Classes:
     """Classes of channels that can only be removed together, such as operand and result of a depthwise layer.
 
     All channels of all values have consecutive numbers. A class is needed if a result of the function or a barrier
-    reads a channel of the class, or if a needed result of a layer depends on such a channel.
+    reads one of its channels, or if a needed result of a layer depends on one.
     """
 
     def __init__(self, intervals: FunctionIntervals) -> None:
@@ -173,14 +176,13 @@ class _Classes:
         self.labels = self._joined(np.arange(total))
 
     def places(self, value: SSAValue) -> Places:
-        """Return the numbers of the channels of ``value``."""
         return self.first[value] + np.arange(channels_of(value) or 0)
 
     def of(self, value: SSAValue) -> Places:
         return self.labels[self.places(value)]
 
     def _joined(self, labels: Places) -> Places:
-        """Return for every channel the smallest number in its class."""
+        """Return the smallest number in the class of each channel."""
         ties = [
             (self.first[tie.value] + tie.of_value, self.first[kind.result] + tie.of_result)
             for kind in self.intervals.kinds.values()
@@ -228,5 +230,4 @@ class _Classes:
 
 
 def _is_little(kept: Mask, share: int) -> bool:
-    """Return whether some channels would be removed, but fewer than one in ``share``."""
     return 0 < share * int((~kept).sum()) < len(kept)

@@ -64,11 +64,10 @@ def _transposed(op: CircleOp) -> list[CircleOp | ConstOp]:
         return []
     wanted = rewriting.make_constant(np.array(sizes, np.int32), "int32", f"{value_name(op.results[0])}/shape")
     x, weights, bias = op.operands
-    builtin = transposed_node(node, node.operand(0))  # only the options are used
+    builtin = transposed_node(node, node.operand(0))  # only its options matter
     return [wanted, _operator(op, builtin, [wanted.result, weights, x, bias])]
 
 
 def _operator(op: CircleOp, builtin: Node, operands: Sequence[SSAValue]) -> CircleOp:
-    """Return the operator ``builtin`` that replaces ``op``; options that are not given have their defaults."""
     types = [result.type for result in op.results]
     return rewriting.build(builtin.spec.name, operands, types, builtin.options, op.location)

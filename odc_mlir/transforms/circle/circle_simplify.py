@@ -18,9 +18,9 @@ The canonicalization patterns of operators, which ``canonicalize`` applies as we
 * chains: RESHAPE of a view, TRANSPOSE of a TRANSPOSE;
 * TRANSPOSE that moves only dimensions of extent 1 becomes a RESHAPE, which costs nothing.
 
-In addition, if an image is transposed to channels first and flattened for a fully connected layer, the pass permutes
-the layer's weights instead. Floating-point sums in the other order may round differently; quantised results are
-bit-exact. A function result stays the result of its operator.
+In addition, if a fully connected layer reads an image that is transposed to channels first and flattened, the pass
+permutes the layer's weights instead. Floating-point sums in the other order may round differently. Quantised results
+are bit-exact. A function result stays the result of its operator.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _is_rows(weights: SSAValue) -> bool:
 
 
 def _first_of_rows(shape: Shape, columns: int) -> int | None:
-    """Return the first dimension of a row of this many columns; None if no suffix of the shape has this size."""
+    """Return the first dimension of a row of this many columns, or None."""
     size = 1
     for place in range(len(shape) - 1, -1, -1):
         extent = shape[place]

@@ -6,10 +6,10 @@ Before::
 
 After, if ``@more`` holds twice: two copies of the operators of ``@step``; the second reads the first one's results.
 
-Converters write recurrent layers as loops; unrolled steps are ordinary operators. Counters and other values computed
-from constants only become constants. Rows that a loop writes into a list become one CONCATENATION, and reading a row at
-a constant index becomes a SLICE. Loops stay if their condition depends on data, or if they contain effects, would
-become more than ``limit`` operators, or return a value that no operator computes. Unused functions are removed.
+Converters write recurrent layers as loops, whose unrolled steps are ordinary operators. Counters and other values
+computed only from constants become constants. Rows that a loop writes into a list become one CONCATENATION, and a read
+of a row at a constant index becomes a SLICE. Loops stay if their condition depends on data, or if they contain effects,
+would become more than ``limit`` operators, or return a value that no operator computes. Unused functions are removed.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ Row = tuple[SSAValue, int]  # a value and an index of its first dimension
 
 @dataclass(frozen=True)
 class CircleUnrollLoopsPass(ModulePass):
-    """Replace loops by the operators of all trips; see the module's docstring."""
+    """Replace loops by the operators of all iterations; see the module's docstring."""
 
     name = "circle-unroll-loops"
 
     limit: int = LIMIT
-    """Largest number of operators that the loops of a function may become."""
+    """Maximum number of operators that the loops of a function may become."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         bodies = {function.sym_name.data: function for function in functions(op)}
@@ -79,12 +79,11 @@ def _loops(ops: Iterable[Operation]) -> list[CircleOp]:
 
 
 def _callees(loop: CircleOp) -> tuple[str, str]:
-    """Return the names of the condition and body functions of ``loop``."""
     return str(loop.option("cond_subgraph_index")), str(loop.option("body_subgraph_index"))
 
 
 def _is_pure(function: FuncOp) -> bool:
-    """Return whether no operator has effects. Nested loops are checked when they are unrolled."""
+    """Return whether no operator has effects; nested loops are checked when they are unrolled."""
     return not function.is_declaration and all(
         isinstance(op, ConstOp | NoneOp | ReturnOp)
         or bool(_loops([op]))
@@ -98,7 +97,7 @@ def _fit(values: Sequence[SSAValue], others: Sequence[SSAValue]) -> bool:
 
 
 class _Trips:
-    """Copies of the operators of a loop's iterations; constants, and operators on constants, are copied once."""
+    """Copies of the operators of a loop's iterations. Constants, and operators on constants, are copied once."""
 
     def __init__(self, limit: int) -> None:
         self.made: list[Operation] = []
@@ -108,7 +107,7 @@ class _Trips:
         self._constants: dict[SSAValue, SSAValue] = {}
 
     def run(self, loop: CircleOp, bodies: Mapping[str, FuncOp]) -> Sequence[SSAValue] | None:
-        """Return the last state of ``loop``; None if the loop has to stay."""
+        """Return the last state of ``loop``, or None if the loop must stay."""
         condition, body = (bodies.get(name) for name in _callees(loop))
         if condition is None or body is None or not (_is_pure(condition) and _is_pure(body)):
             return None
@@ -155,7 +154,7 @@ class _Trips:
 
 
 def _follow_rows(function: FuncOp) -> None:
-    """Let operators that read rows of a list, which iterations write row by row, read the written values."""
+    """Make operators that read rows of a list read the values that iterations wrote."""
     rows: dict[SSAValue, list[Row]] = {}
     for op in list(function.body.block.ops):
         if not isinstance(op, CircleOp) or op.unverified is not None or len(op.results) != 1:
@@ -173,7 +172,7 @@ def _rows(value: SSAValue, known: dict[SSAValue, list[Row]]) -> list[Row]:
 
 
 def _rows_of(op: CircleOp, known: dict[SSAValue, list[Row]]) -> list[Row] | None:
-    """Return the rows of the list that ``op`` computes; None if ``op`` does more than move whole rows."""
+    """Return the rows of the list that ``op`` computes, or None if ``op`` does more than move whole rows."""
     if op.SPEC.name not in ("CONCATENATION", "SLICE", "REVERSE_V2", "DYNAMIC_UPDATE_SLICE"):
         return None
     shapes = [rewriting.static_shape_of(value) for value in (*op.operands, *op.results)]
@@ -198,7 +197,6 @@ def _rows_of(op: CircleOp, known: dict[SSAValue, list[Row]]) -> list[Row] | None
 
 
 def _cut(op: CircleOp, known: dict[SSAValue, list[Row]]) -> None:
-    """Replace a GATHER of one row with a constant index by a SLICE."""
     place, rows = rewriting.constant(op.operands[1]), _rows(op.operands[0], known)
     shape, wanted = (rewriting.static_shape_of(value) for value in (op.operands[0], op.results[0]))
     if place is None or place.size != 1 or place.ndim > 1 or not shape or wanted is None:

@@ -1,8 +1,8 @@
 """Canonicalization patterns of circle operators, which preserve results.
 
-Operators without effect are dropped, and pairs of operators that only move values are merged. Quantised results are
+The patterns remove operators without effect, and merge pairs of operators that only move values. Quantised results are
 bit-exact. Float results are equal except for the sign of zero, which ``x + 0`` can change. A function result stays the
-result of its operator. xDSL's ``canonicalize`` finds the patterns by a trait of the operations.
+result of its operator. xDSL's ``canonicalize`` gets the patterns from a trait of the operations.
 """
 
 from __future__ import annotations
@@ -87,7 +87,10 @@ class TransposeToReshape(rewriting.OperatorPattern):
 
 
 def _neutral(number: int, *, either: bool) -> Callable[[CircleOp], SSAValue | None]:
-    """Return a rule for the operand next to a constant of all ``number``; only the left operand unless ``either``."""
+    """Return a rule for the operand next to a constant of all ``number``.
+
+    Without ``either``, only the left operand counts.
+    """
 
     def rule(op: CircleOp) -> SSAValue | None:
         left, right = op.operands
@@ -115,7 +118,7 @@ def _end_of_codes(op: CircleOp) -> SSAValue | None:
 
 
 def _same_size(place: int = 0) -> Callable[[CircleOp], SSAValue | None]:
-    """Return a rule for operand ``place`` if its shape is static; the caller compares it with the result's shape."""
+    """Return a rule for operand ``place`` with a static shape, which the caller compares with the result's shape."""
 
     def rule(op: CircleOp) -> SSAValue | None:
         return op.operands[place] if rewriting.static_shape_of(op.operands[place]) is not None else None
@@ -157,6 +160,6 @@ _IDENTITIES: Mapping[str, Callable[[CircleOp], SSAValue | None]] = {
 
 @cache
 def canonicalization_patterns(name: str | None = None) -> tuple[rewriting.OperatorPattern, ...]:
-    """Return the patterns for the operator called ``name``, or all patterns."""
+    """Return the patterns for the operator ``name``, or all patterns."""
     patterns = (DropIdentity(), MergeViews(), MergeTransposes(), TransposeToReshape())
     return tuple(pattern for pattern in patterns if name is None or name in pattern.names)

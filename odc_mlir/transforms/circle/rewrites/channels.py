@@ -1,8 +1,8 @@
 """Channels of quantised tensors: intervals of their codes, and kinds of operators by their effect on channels.
 
-A channel is an index of the last dimension. The interval of its codes holds for all inputs of the model. Intervals of
-results are computed with the arithmetic of the kernels, at both ends if the arithmetic is monotone. Each kind of
-operator has a class, and each operator an entry of :data:`KINDS`. Operators without an entry are barriers: they read
+A channel is an index of the last dimension. The interval of its codes is valid for all inputs of the model. The
+arithmetic of the kernels maps intervals of operands to intervals of results, by both ends if it is monotone. Each kind
+of operator has a class, and each operator an entry in :data:`KINDS`. Operators without an entry are barriers: they read
 all channels of their operands, and their results may have any code.
 """
 
@@ -33,7 +33,7 @@ from odc_mlir.transforms.common import rewriting
 from odc_mlir.transforms.common.retyping import retype
 
 _BLOCK = 1 << 15  # weights converted to float64 at a time, so that they stay in the cache
-_NUMERICS = ("fixed", "litert")  # numerics of fully connected layers; a run chooses one
+_NUMERICS = ("fixed", "litert")  # possible numerics of fully connected layers
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -48,7 +48,7 @@ class ChannelIntervals:
 
     @property
     def is_constant(self) -> NDArray[np.bool_]:
-        """Return a mask of channels that hold one code only."""
+        """Mask of channels with only one code."""
         return np.asarray(self.low == self.high)
 
     def tiled(self, count: int) -> ChannelIntervals:
@@ -56,7 +56,7 @@ class ChannelIntervals:
         return self if count == 1 else ChannelIntervals(np.tile(self.low, count), np.tile(self.high, count))
 
     def joined(self, other: ChannelIntervals) -> ChannelIntervals:
-        """Return the smallest intervals that contain both intervals."""
+        """Return the smallest intervals that contain both operands."""
         return ChannelIntervals(np.minimum(self.low, other.low), np.maximum(self.high, other.high))
 
 
@@ -67,7 +67,7 @@ def full_intervals(dtype: str, channels: int) -> ChannelIntervals:
 
 
 def channels_of(value: SSAValue) -> int | None:
-    """Return the last extent of a tensor of codes with one scale; None for other tensors or if it is unknown or 0."""
+    """Return the last extent of a tensor of codes with one scale, or None for other tensors and unknown extents."""
     facts = tensor_facts(value.type)
     if facts.dtype not in CODE_DTYPES or facts.quant is None or not facts.quant.per_tensor or not facts.shape:
         return None
@@ -86,7 +86,7 @@ class ChannelWeights:
     how: Accumulation
     codes: Array
     bias: Ints  # [O], in units of sums
-    is_padded: bool  # True if taps may lie outside of the input
+    is_padded: bool  # whether taps may be outside of the input
 
     def sums(self, source: Floats, sizes: Floats) -> Floats:
         """Return sums of weights times ``source`` and of magnitudes of weights times ``sizes``, ``[2, O]``.
@@ -107,18 +107,18 @@ class ChannelWeights:
 
     @cached_property
     def largest_sum(self) -> Ints:
-        """Return a bound of the sums of each result channel, ``[O]``, bias included."""
+        """Bound of the sums of each result channel, ``[O]``, including the bias."""
         ones = np.ones(self.codes.shape[-1])
         return np.asarray(self.sums(ones, ones)[1] * (self.how.largest or 0) + np.abs(self.bias)).astype(np.int64)
 
     @cached_property
     def is_used(self) -> NDArray[np.bool_]:
-        """Return a mask of channel pairs ``[O, I]``, or, if depthwise, channels ``[O]``, with a nonzero weight."""
+        """Mask of channel pairs ``[O, I]`` (depthwise: channels ``[O]``) with a nonzero weight."""
         return np.asarray(self.codes.any(axis=self.codes.ndim - 2))
 
     @cached_property
     def used_columns(self) -> NDArray[np.bool_]:
-        """Return a mask of columns of ``[O, taps, I]`` with a nonzero weight."""
+        """Mask of columns of ``[O, taps, I]`` with a nonzero weight."""
         return np.asarray(self.is_used.any(axis=0))
 
     def results(self, source: ChannelIntervals) -> ChannelIntervals:
@@ -138,8 +138,8 @@ class ChannelWeights:
     def _ends(self, low: Ints, high: Ints) -> Ints:
         """Return the smallest and largest sums without bias, ``[2, O]``, from the intervals of the input.
 
-        Twice the sums are computed in float64, which is exact for sums up to 2^46. Larger sums do not matter, because
-        :meth:`_without_overflow` discards their intervals.
+        Twice the sums are computed in float64, which is exact for sums up to 2^46. :meth:`_without_overflow` discards
+        the intervals of larger sums.
         """
         if self.codes.ndim == 2:
             low, high = (np.repeat(end, self.codes.shape[1] // len(low)) for end in (low, high))
@@ -170,7 +170,7 @@ def _how(layer: rewriting.WeightedLayer, node: Node) -> Accumulation:
 
 
 def weights_of(layer: rewriting.WeightedLayer, node: Node, is_padded: bool) -> ChannelWeights | None:
-    """Return the weights of a quantised layer; None if weights or bias are not constant, or sums are not supported."""
+    """Return the weights of a quantised layer, or None for unsupported sums or non-constant weights or bias."""
     operands = layer.op.operands
     stored = rewriting.constant(operands[layer.weights])
     bias = rewriting.constant(layer.bias_value)
@@ -191,7 +191,7 @@ def weights_of(layer: rewriting.WeightedLayer, node: Node, is_padded: bool) -> C
 
 
 def _is_in_units(layer: rewriting.WeightedLayer, node: Node) -> bool:
-    """Return whether the bias has either no scale or the scale of the sums."""
+    """Return whether the bias has no scale or the scale of the sums."""
     x, bias = node.operand(layer.input), node.optional(layer.bias)
     if bias is None or bias.quant is None:
         return True
@@ -216,14 +216,14 @@ class Tie(NamedTuple):
 
 
 class ChannelKind:
-    """An operator and its effect on channels. The operator has one result, a quantised tensor with one scale."""
+    """Operator and its effect on channels. It has one result, a quantised tensor with one scale."""
 
     def __init__(self, op: CircleOp) -> None:
         self.op = op
 
     @classmethod
     def of(cls, op: CircleOp) -> Self | None:
-        """Return ``op`` as an instance of this kind, or None if ``op`` is of another kind."""
+        """Return ``op`` as an instance of this kind, or None."""
         raise NotImplementedError
 
     @property
@@ -232,11 +232,11 @@ class ChannelKind:
 
     @property
     def channels(self) -> int:
-        """Return the channels of the result."""
+        """Number of channels of the result."""
         return count_channels(self.result)
 
     def intervals(self, intervals_of: IntervalsOf) -> ChannelIntervals | None:
-        """Return the intervals of the result; None if the result may have any code."""
+        """Return the intervals of the result, or None if the result may have any code."""
         raise NotImplementedError
 
     def ties(self) -> Iterator[Tie]:
@@ -246,7 +246,7 @@ class ChannelKind:
     def narrow(self, kept: Mask, inputs: Mask | None, source: ChannelIntervals | None) -> None:
         """Reduce the operator to the result channels ``kept``, after its operands have been reduced.
 
-        ``inputs``: mask of the remaining channels of a layer's input, None for all; ``source``: intervals of the input.
+        ``inputs``: mask of the remaining channels of a layer's input, None for all. ``source``: intervals of the input.
         """
         shape = rewriting.shape_of(self.result)
         assert shape is not None
@@ -261,7 +261,7 @@ def count_channels(value: SSAValue) -> int:
 
 
 def replace_constant(op: CircleOp, index: int, array: NDArray[np.generic], role: str, kept: Mask | None = None) -> None:
-    """Replace the elements of the constant operand ``index``; ``kept`` selects the scales that remain."""
+    """Replace the elements of the constant operand ``index``; ``kept`` selects the remaining scales."""
     old = op.operands[index]
     facts = tensor_facts(old.type)
     quant = facts.quant
@@ -278,7 +278,7 @@ def replace_constant(op: CircleOp, index: int, array: NDArray[np.generic], role:
 
 
 def put_operand(op: CircleOp, index: int, made: ConstOp) -> None:
-    """Replace operand ``index`` by a new constant; erase the old constant if it has no other use."""
+    """Replace operand ``index`` by a new constant, and erase the old constant if it has no other use."""
     old = op.operands[index]
     Rewriter.insert_op(made, InsertPoint.before(op))
     op.operands[index] = made.result
@@ -326,7 +326,7 @@ class ProductKind(ChannelKind):
 
     @property
     def is_dense(self) -> bool:
-        """Return whether the layout of the weights is ``[O, taps, I]``."""
+        """Whether the layout of the weights is ``[O, taps, I]``."""
         return self.weights.codes.ndim == 3
 
     def intervals(self, intervals_of: IntervalsOf) -> ChannelIntervals | None:
@@ -334,11 +334,10 @@ class ProductKind(ChannelKind):
         return self.weights.results(source.tiled(self._repeats(source)) if self.is_dense else source)
 
     def _repeats(self, source: ChannelIntervals) -> int:
-        """Return the number of repetitions of the input's channels in a row of dense weights."""
         return int(self.weights.codes.shape[2]) // len(source.low)
 
     def may_shrink(self, source: ChannelIntervals) -> bool:
-        """Return whether some channel of the input is not needed for all results."""
+        """Return whether some channel of the input is unnecessary for all results."""
         used = self.weights.used_columns.reshape(-1, len(source.low)).any(axis=0)
         return bool((~used | self._absorbed(source)).any())
 
@@ -349,7 +348,7 @@ class ProductKind(ChannelKind):
         return needed
 
     def _absorbed(self, source: ChannelIntervals) -> Mask:
-        """Return the channels of the input that add the same to every sum, so that the bias can replace them."""
+        """Return the channels of the input with a constant contribution to every sum, which the bias can replace."""
         weights = self.weights
         if weights.is_padded or weights.layer.bias_value is None or weights.largest_sum.max(initial=0) >= 1 << 31:
             return np.asarray(source.is_constant & (source.low == weights.how.in_zero))
@@ -376,7 +375,7 @@ class ProductKind(ChannelKind):
 
 
 def _is_padded(node: Node) -> bool:
-    """Return whether the window may reach out of the input."""
+    """Return whether the window may extend beyond the input."""
     if node.spec.name == "FULLY_CONNECTED":
         return False
     try:
@@ -460,7 +459,7 @@ KINDS: Mapping[str, type[ChannelKind]] = {
 
 
 def kind_of(op: CircleOp) -> ChannelKind | None:
-    """Return the kind of an operator; None for a barrier."""
+    """Return the kind of an operator, or None for a barrier."""
     if op.unverified is not None or len(op.results) != 1:
         return None
     kind = KINDS.get(op.SPEC.name)

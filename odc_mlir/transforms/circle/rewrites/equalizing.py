@@ -1,11 +1,10 @@
-"""Sources of channels that can be scaled (fronts), their tracing to layers, and pairs for equalisation.
+"""Sources of channels that can be scaled (fronts), tracing of their channels, and pairs for equalisation.
 
-Fronts hold weights and biases in double precision until :meth:`Front.write` writes these to the operations.
-
-Factors commute with many operators between layers: with moves of elements, products with any other value, positively
+Fronts hold weights and biases in double precision until :meth:`Front.write` writes them to the operations. Factors
+commute with many operators between layers: with moves of elements, products with any other value, positively
 homogeneous functions such as RELU, and sums over elements of one channel, such as attention's sums of values. For the
 tracing, each element of a tensor has a label: 1 + the channel number, or 0 if no factor applies. A rule per operator
-maps the labels of operands to labels of results; the rule for moves runs the host kernel on labels.
+maps the labels of operands to labels of results. The rule for moves runs the host kernel on labels.
 """
 
 from __future__ import annotations
@@ -54,16 +53,16 @@ class Front(ABC):
     @property
     @abstractmethod
     def ops(self) -> Sequence[CircleOp]:
-        """The operators whose results are divided; the last operator defines the result of the front."""
+        """Operators whose results are divided; the last operator defines the result of the front."""
 
     @property
     def result(self) -> OpResult:
-        """The tensor that has the channels."""
+        """Tensor with the channels."""
         return self.ops[-1].results[0]
 
     @property
     def name(self) -> str:
-        """The name of the result."""
+        """Name of the result."""
         return value_name(self.result)
 
     def take_record(self, records: Mapping[str, Floats]) -> None:
@@ -78,19 +77,19 @@ class Front(ABC):
         self.record = record
 
     def output_ranges(self) -> Floats:
-        """Ranges per channel to equalise: recorded ranges of results if known, else ranges of weights."""
+        """Return the range of each channel: recorded ranges of results if known, else ranges of weights."""
         if self.record is not None:
             return self.record
         others = tuple(axis for axis in range(self.weights.ndim) if axis != self.axis)
         return np.asarray(np.abs(self.weights).max(axis=others, initial=0.0))
 
     def can_scale(self, factors: Floats) -> bool:
-        """Return whether the constants that :meth:`scale_outputs` would make fit in float32."""
+        """Return whether the constants after :meth:`scale_outputs` fit in float32."""
         scaled = (self.weights / self._by_channel(factors), self.bias / factors)
         return all(np.abs(values).max(initial=0.0) <= LARGEST for values in scaled)
 
     def scale_outputs(self, factors: Floats) -> None:
-        """Divide the channels."""
+        """Divide the channels by ``factors``."""
         self.weights /= self._by_channel(factors)
         self.bias /= factors
         self.factors = self.factors * factors
@@ -113,7 +112,7 @@ class Front(ABC):
 
 @dataclass(eq=False)
 class LayerFront(Front):
-    """A layer with its new constants."""
+    """Layer with its new constants."""
 
     layer: rewriting.WeightedLayer
 
@@ -143,8 +142,6 @@ class LayerFront(Front):
 
 @dataclass(frozen=True, slots=True)
 class ConstantOperand:
-    """A constant operand."""
-
     op: CircleOp
     index: int
 
@@ -155,7 +152,7 @@ class ConstantOperand:
 
 @dataclass(eq=False)
 class Affine(Front):
-    """A product with a constant per channel, optionally followed by a sum: ``gamma`` and ``beta`` of normalisations.
+    """Product with a constant per channel, optionally followed by a sum: ``gamma`` and ``beta`` of normalisations.
 
     The constants are operands of RMS_NORM or INSTANCE_NORM, or of MUL and ADD.
     """
@@ -200,7 +197,7 @@ class Affine(Front):
 def _slots_of_norm(op: CircleOp) -> tuple[ConstantOperand, ConstantOperand | None] | None:
     names = [operand.name for operand in op.SPEC.operands]
     if op.SPEC.name == "INSTANCE_NORM" and len(rewriting.shape_of(op.results[0]) or ()) != 4:
-        return None  # the channels are along another axis
+        return None  # the channels use another axis
     return ConstantOperand(op, names.index("gamma")), ConstantOperand(
         op, names.index("beta")
     ) if "beta" in names else None
@@ -220,18 +217,16 @@ def _slots_of_products(op: CircleOp) -> tuple[ConstantOperand, ConstantOperand |
 
 
 def _constant_slot(op: CircleOp) -> ConstantOperand | None:
-    """Return the operand that is a float constant if exactly one of the two operands is."""
     found = [index for index, value in enumerate(op.operands) if rewriting.real_constant(value) is not None]
     return ConstantOperand(op, found[0]) if len(found) == 1 else None
 
 
 def _has_channels(array: NDArray[np.float32] | None, channels: int) -> bool:
-    """Return whether ``array`` has one number for each channel along the last axis."""
     return array is not None and array.ndim > 0 and array.shape[-1] == array.size == channels > 1
 
 
 def fronts_of(ops: Sequence[CircleOp], layers: Mapping[CircleOp, LayerFront]) -> list[Front]:
-    """Return all fronts among ``ops`` in order; a product that belongs to another front is no front itself."""
+    """Return all fronts among ``ops`` in order; products that belong to another front are not fronts."""
     found = [front for op in ops if (front := layers.get(op) or Affine.of(op)) is not None]
     inner = {op for front in found for op in front.ops[:-1]}
     return [front for front in found if front.ops[-1] not in inner]
@@ -244,8 +239,8 @@ def _erase_unread(values: Sequence[SSAValue]) -> None:
 
 
 RELU6_CLIP = 6.0
-_MOST_CROSSED = 12  # largest number of operators between two layers
-_MOST_ELEMENTS = 1 << 24  # largest tensor: labels are float32, which represents integers exactly up to this
+_MOST_CROSSED = 12  # limit on operators between two layers
+_MOST_ELEMENTS = 1 << 24  # size limit of tensors, up to which float32 labels are exact
 
 Labels = NDArray[np.float32]
 Places = NDArray[np.int64]
@@ -256,9 +251,9 @@ Traced = Sequence[Labels | None]  # by operand
 class ChannelTrace:
     """Trace of the channels of one result.
 
-    ``labels`` has the labels of each tensor on the way, in the tensor's shape; an unknown first extent counts as 1.
-    ``readers`` has the layers at the end, each with the label that every weight along the last axis multiplies.
-    ``bound``: for each channel, whether an operator that does not commute with factors reads the channel.
+    ``labels``: labels of each traced tensor, in the tensor's shape; an unknown first extent counts as 1. ``readers``:
+    layers at the end, each with the label that every weight along the last axis multiplies. ``bound``: for each
+    channel, whether an operator that does not commute with factors reads the channel.
     """
 
     bound: NDArray[np.bool_]
@@ -283,7 +278,7 @@ class Tracer:
     relu6: str
 
     def trace(self, start: SSAValue, channels: int) -> ChannelTrace | None:
-        """Trace the channels along the last axis of ``start``; None for other axes or unknown extents."""
+        """Trace the channels along the last axis of ``start``; return None for other axes or unknown extents."""
         shape = sized(start)
         if not shape or shape[-1] != channels or channels >= _MOST_ELEMENTS:
             return None
@@ -317,7 +312,7 @@ class Tracer:
                 heapq.heappush(queue, (self.order[use.operation], use.operation))
 
     def _places(self, back: LayerFront, trace: ChannelTrace) -> Places | None:
-        """Return the label that each weight along the last axis multiplies; None if any multiplies several."""
+        """Return the label that each weight along the last axis multiplies, or None if any multiplies several."""
         op, layer = back.layer.op, back.layer
         if any(value in trace.labels for index, value in enumerate(op.operands) if index != layer.input):
             return None
@@ -331,7 +326,7 @@ class Tracer:
         return None if row is None or inputs is None else np.asarray(row[inputs], np.int64)
 
     def _crossed(self, op: Operation, trace: ChannelTrace) -> list[Labels] | None:
-        """Return the labels of the results; None if the operator does not commute with factors."""
+        """Return the labels of the results, or None if the operator does not commute with factors."""
         rule = _CROSSING.get(op.SPEC.name) if isinstance(op, CircleOp) and op.unverified is None else None
         if rule is None or not isinstance(op, CircleOp) or not commutes(op, self.relu6):
             return None
@@ -346,7 +341,7 @@ class Tracer:
 
 
 def sized(value: SSAValue) -> tuple[int, ...] | None:
-    """Return the shape with 1 for an unknown first extent; None for more unknown extents or too many elements."""
+    """Return the shape with 1 for an unknown first extent, or None if other extents are unknown or too large."""
     shape = rewriting.shape_of(value)
     if shape is None or None in shape[1:]:
         return None
@@ -362,7 +357,7 @@ def commutes(op: CircleOp, relu6: str) -> bool:
 
 
 def _keeps_unknown(op: CircleOp, trace: ChannelTrace) -> bool:
-    """Return whether an unknown first extent stays the first extent, judged by the labels of one row."""
+    """Return whether an unknown first extent stays the first extent, so that labels of one row suffice."""
     unknown = any((rewriting.shape_of(value) or (0,))[0] is None for value in op.operands if value in trace.labels)
     return not unknown or all((rewriting.shape_of(result) or (0,))[0] is None for result in op.results)
 
@@ -378,12 +373,11 @@ def _row(labels: Labels) -> Labels | None:
 
 
 def _along(labels: Labels, axis: int) -> Labels | None:
-    """Return the labels with extent 1 for ``axis`` if they are equal along it, else None."""
     first = labels.take([0], axis)
     return first if np.array_equal(np.broadcast_to(first, labels.shape), labels) else None
 
 
-# Rules: they return the labels of each result, or None if factors do not commute with the operator.
+# Rules return the labels of each result, or None if factors do not commute with the operator.
 Shapes = Sequence[tuple[int, ...]]
 TraceRule = Callable[[CircleOp, Traced, Shapes], list[Labels] | None]
 
@@ -397,13 +391,13 @@ def _first(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None:
 
 
 def _product(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None:
-    """Rule of products: one operand has labels, the other operand is arbitrary."""
+    """Rule of products: one operand has labels, the other is arbitrary."""
     found = [labels for labels in traced if labels is not None]
     return [np.broadcast_to(found[0], shapes[0])] if len(found) == 1 else None
 
 
 def _moved(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None:
-    """Rule of operators that move or omit elements; labels move with the elements."""
+    """Rule of operators that move or omit elements, together with their labels."""
     arrays: list[NDArray[np.generic] | None] = []
     for value, labels in zip(op.operands, traced, strict=True):
         if labels is not None:
@@ -431,7 +425,7 @@ def _pooled(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None
 
 
 def _padded(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None:
-    """Rule of padding: padding zeros get the nearest element's label, because factors do not change zeros."""
+    """Rule of padding: zeros get the label of the nearest element, because factors do not change zeros."""
     return _pooled(op, traced, shapes) or _moved(op, traced, shapes)
 
 
@@ -489,16 +483,16 @@ class Balance:
     tolerance: float
 
     def rounded(self, factors: Floats) -> Floats:
-        """Return the factors, or the nearest powers of two."""
+        """Return the factors or, with ``powers_of_two``, the nearest powers of two."""
         return np.asarray(np.exp2(np.rint(np.log2(factors))) if self.powers_of_two else factors)
 
 
 @dataclass(eq=False)
 class Pair:
-    """A front and the layers that read its channels.
+    """Front and the layers that read its channels.
 
-    ``backs``: the layers, each with the label that every weight along its last axis multiplies. ``labels``: labels of
-    the tensors in between, including the front's result. ``bound``: mask of channels that keep their scale.
+    ``backs``: layers, each with the label that every weight along its last axis multiplies. ``labels``: labels of the
+    tensors in between, including the front's result. ``bound``: mask of channels that keep their scale.
     """
 
     front: Front
@@ -509,7 +503,7 @@ class Pair:
 
     @classmethod
     def of(cls, front: Front, tracer: Tracer) -> Pair | None:
-        """Return the pair that begins with ``front``; None if no channel can be scaled."""
+        """Return the pair that begins with ``front``, or None if no channel can be scaled."""
         if not all(commutes(op, tracer.relu6) for op in front.ops):
             return None
         trace = tracer.trace(front.result, len(front.bias))
@@ -520,9 +514,9 @@ class Pair:
 
     @cached_property
     def has_company(self) -> bool:
-        """True if unscaled channels share a tensor, and therefore a quantisation scale, with scaled channels.
+        """Whether unscaled channels share a tensor, and so a quantisation scale, with scaled channels.
 
-        The largest scaled channel must then stay the largest of all; otherwise the other channels lose resolution.
+        The largest scaled channel must then stay the largest of all, so that the other channels keep their resolution.
         """
         return bool(self.bound.any()) or any((labels == 0).any() for labels in self.labels.values())
 
@@ -597,12 +591,11 @@ class Pair:
         return {value_name(value): factors for value, factors in found.items() if (factors != 1).any()}
 
     def _by_element(self, labels: Labels) -> Floats:
-        """Return the factors of elements with these labels, along the axes on which the factors differ."""
         return np.concatenate([[1.0], self.front.factors])[_narrowed(labels).astype(np.int64)]
 
 
 def _narrowed(labels: Labels) -> Labels:
-    """Reduce axes with equal labels, except the last axis, to extent 1; drop leading extents of 1."""
+    """Reduce axes with equal labels, except the last axis, to extent 1, and drop leading extents of 1."""
     for axis in range(labels.ndim - 1):
         first = labels.take([0], axis)
         if np.array_equal(np.broadcast_to(first, labels.shape), labels):
@@ -613,9 +606,9 @@ def _narrowed(labels: Labels) -> Labels:
 
 
 def channel_factors(front: Floats, back: Floats, alpha: float = 0.5) -> Floats:
-    """Return ``front ** alpha / back ** (1 - alpha)`` for each channel, or 1 for channels with ranges of nearly 0.
+    """Return ``front ** alpha / back ** (1 - alpha)`` for each channel, or 1 if both ranges are nearly 0.
 
-    A range that is nearly 0 is balanced if the other range is large enough.
+    A range of nearly 0 is balanced if the other range is large enough.
     """
     lowest = [NEARLY_NOTHING * ranges.max(initial=0.0) for ranges in (front, back, front * back)]
     lives = ((front > lowest[0]) & (back > lowest[1])) | (front * back > lowest[2])

@@ -1,4 +1,4 @@
-"""Rewrites of layers: merging layers, making layers of channel-wise products, and moving channels to pixels."""
+"""Rewrites of layers: merged layers, layers for channel-wise products, and moves from channels to pixels."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class SumOfLayers(rewriting.OperatorPattern):
 class CutTransposedConvolution(rewriting.OperatorPattern):
     """Replace SLICE of rows and columns of a TRANSPOSE_CONV by a TRANSPOSE_CONV with a smaller result.
 
-    The part cut off at the start must equal the padding that every runtime derives from the smaller result's size.
+    The slice must remove at the start exactly the padding that every runtime derives from the smaller result's size.
     """
 
     names = frozenset({"SLICE"})
@@ -125,7 +125,7 @@ class PreActivation(rewriting.OperatorPattern):
 
     ``relu(x * gamma + beta)`` with ``gamma > 0`` is ``relu(x + beta / gamma) * gamma``. The factor is folded into the
     convolutions that read the result, and the shift into the layer that computes ``x``. The other readers of ``x`` add
-    it to results of layers; the biases of these layers subtract the shift again.
+    it to results of layers. The biases of these layers subtract the shift again.
     """
 
     names = frozenset({"ADD"})
@@ -168,7 +168,7 @@ Shifts = list[tuple[rewriting.WeightedLayer, NDArray[Any]]]
 
 
 def _shifts(value: SSAValue, normalisation: CircleOp, shift: NDArray[Any]) -> Shifts | None:
-    """Return biases of layers that add ``shift`` to ``value`` only; None if no biases do."""
+    """Return biases of layers that add ``shift`` only to ``value``, or None."""
     source, total = _plain_layer(value), rewriting.plain(value, "ADD")
     for item in total.operands if source is None and total is not None else ():
         source = source or (_plain_layer(item) if rewriting.is_used_once(item) else None)
@@ -193,7 +193,6 @@ def _shifts(value: SSAValue, normalisation: CircleOp, shift: NDArray[Any]) -> Sh
 
 
 def _plain_layer(value: SSAValue) -> tuple[rewriting.WeightedLayer, rewriting.Reals] | None:
-    """Return the layer with constant weights and no activation that computes ``value``, and its bias."""
     found = rewriting.WeightedLayer.with_reals(rewriting.plain(value, *rewriting.LAYERS))
     return None if found is None else (found[0], found[2])
 
@@ -201,9 +200,10 @@ def _plain_layer(value: SSAValue) -> tuple[rewriting.WeightedLayer, rewriting.Re
 class DepthToSpace(rewriting.OperatorPattern):
     """Replace TRANSPOSE from blocks of channels to pixels by DEPTH_TO_SPACE.
 
-    The TRANSPOSE turns ``[N, H, W, C, r, r]`` to ``[N, H, r, W, r, C]``, or ``[N, C, r, r, H, W]`` to
-    ``[N, C, H, r, W, r]`` if the result of a convolution was transposed to channels first; the new result is transposed
-    likewise. With several channels, the convolution's weights are reordered to the channel order of DEPTH_TO_SPACE.
+    The TRANSPOSE converts ``[N, H, W, C, r, r]`` to ``[N, H, r, W, r, C]``. If the result of a convolution was
+    transposed to channels first, it converts ``[N, C, r, r, H, W]`` to ``[N, C, H, r, W, r]``, and the new result is
+    transposed likewise. With several channels, the convolution's weights are reordered to the channel order of
+    DEPTH_TO_SPACE.
     """
 
     names = frozenset({"TRANSPOSE"})
@@ -253,9 +253,10 @@ class DepthToSpace(rewriting.OperatorPattern):
 
 
 class _Form(NamedTuple):
-    """A layout of images and its orders of dimensions, in which 0 to 5 are batch, height, width, channels, and the rows
-    and columns of the block. ``image`` has the positions of batch, height, width and channels in an image, ``parts``
-    the dimensions before the TRANSPOSE, and ``turned`` the dimensions after it.
+    """Layout of images.
+
+    Numbers 0 to 5 mean batch, height, width, channels, and the rows and columns of the block. ``image``: positions of
+    0 to 3 in an image. ``parts``, ``turned``: dimensions before and after the TRANSPOSE.
     """
 
     image: tuple[int, int, int, int]
@@ -293,7 +294,7 @@ def _blocks(view: CircleOp, order: NDArray[Any], form: _Form) -> tuple[int, int]
 
 
 def _in_order(image: SSAValue, view: CircleOp, block: int, channels: int, rewriter: PatternRewriter) -> SSAValue | None:
-    """Return the result of the convolution that computes ``image``, with channels as its last dimension."""
+    """Return the result of the convolution that computes ``image``, with its channels in block order, or None."""
     found = rewriting.WeightedLayer.with_reals(rewriting.producer(image, "CONV_2D", "TRANSPOSE_CONV"))
     if found is None or not rewriting.is_used_once(image) or not rewriting.is_used_once(view.results[0]):
         return None

@@ -1,15 +1,15 @@
-"""Orders of dimensions in a function: possible orders of operators, the cost of changes, and the cheapest choice.
+"""Dimension orders in a function: possible orders of operators, costs of changes, and the cheapest choice.
 
 An *order* is a permutation: a tensor in order ``p`` has the layout of ``TRANSPOSE(tensor, p)``. The identity is the
-model's own order. :func:`rule_of` returns the :class:`LayoutRule` of an operator: the *choices* that the operator has,
-mostly the orders of its main operand. An operator without a rule has all tensors in the model's order.
+model's own order. :func:`rule_of` returns the :class:`LayoutRule` of an operator, with the operator's *choices*, mostly
+the orders of its main operand. An operator without a rule has all tensors in the model's order.
 
-Every operator is a node with choices. A TRANSPOSE of the model costs nothing; a tensor has a cost for each user that
+Every operator is a node with choices. A TRANSPOSE of the model costs nothing. A tensor has a cost for each user that
 chooses another order than the producer. Choices spread from operator to operator, beginning at operators without a
-rule. Bucket elimination finds the cheapest choices: a factor is a table of costs over a few variables, and the total
-cost is the sum of all factors. Variables are eliminated one by one, beginning with the smallest tables. If a table
-would be too large, a variable is fixed first; otherwise the result is exact (R. Dechter, "Bucket elimination: a
-unifying framework for reasoning", 1999).
+rule. Bucket elimination finds the cheapest choices (R. Dechter, "Bucket elimination: a unifying framework for
+reasoning", 1999). A factor is a table of costs over a few variables, and the total cost is the sum of all factors.
+Variables are eliminated one by one, beginning with the smallest tables. If a table would be too large, the search fixes
+a variable first; otherwise the result is exact.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def permuted(shape: Shape, order: Order) -> Shape:
 
 
 def equal_in_memory(shape: Shape | None, stored: Order, wanted: Order) -> bool:
-    """Return whether a tensor has equal bytes in both orders: they differ only in dimensions of extent 1."""
+    """Return whether a tensor has equal bytes in both orders, which differ only in dimensions of extent 1."""
     if stored == wanted:
         return True
     if shape is None:
@@ -66,7 +66,7 @@ def without(order: Order, removed: frozenset[int]) -> Order:
 
 
 def with_removed(order: Order, removed: frozenset[int], rank: int) -> Order:
-    """Insert removed dimensions at their own places into ``order``: the inverse of :func:`without`."""
+    """Insert removed dimensions at their own positions into ``order``: the inverse of :func:`without`."""
     kept = [dimension for dimension in range(rank) if dimension not in removed]
     rest = iter(kept[number] for number in order)
     return tuple(place if place in removed else next(rest) for place in range(rank))
@@ -75,7 +75,7 @@ def with_removed(order: Order, removed: frozenset[int], rank: int) -> Order:
 def blocks(before: Sequence[int], after: Sequence[int]) -> list[tuple[list[int], list[int]]]:
     """Return the smallest groups of adjacent dimensions with equal products, before and after a RESHAPE.
 
-    A dimension of extent 1 without a counterpart is a group of its own.
+    A dimension of extent 1 without a counterpart is a separate group.
     """
     groups: list[tuple[list[int], list[int]]] = []
     i = j = 0
@@ -103,7 +103,7 @@ def blocks(before: Sequence[int], after: Sequence[int]) -> list[tuple[list[int],
 
 
 def through_reshape(order: Order, groups: Sequence[tuple[list[int], list[int]]], side: int) -> Order | None:
-    """Return the order after a RESHAPE that moves no data, for ``order`` before it; if ``side`` is 1, the reverse.
+    """Return the order after a RESHAPE that moves no data, for ``order`` before it; with ``side`` 1, the reverse.
 
     Return None if ``order`` separates or reorders the dimensions of a group.
     """
@@ -117,7 +117,7 @@ def through_reshape(order: Order, groups: Sequence[tuple[list[int], list[int]]],
         found += group[1 - side]
         place += len(group[side])
     loose = [dimension for group in groups if not group[side] for dimension in group[1 - side]]
-    for dimension in loose:  # extents of 1 without a counterpart stay at their own places
+    for dimension in loose:  # extents of 1 without a counterpart keep their positions
         found.insert(min(dimension, len(found)), dimension)
     return tuple(found)
 
@@ -136,10 +136,11 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class LayoutRule:
-    """Orders of an operator: ``wants`` and ``gives`` map a choice to orders of operands (None: unchanged) and results.
+    """Orders of an operator.
 
-    ``from_operand`` and ``from_result`` are the inverses: they return the choices for which operand i or result i has
-    an order. Other operands may rule out some of these choices.
+    ``wants``, ``gives``: map a choice to orders of operands (None: unchanged) and of results. ``from_operand``,
+    ``from_result``: the inverses, which return the choices for an order of operand or result i. Other operands may
+    exclude some of these choices.
     """
 
     natural: LayoutChoice
@@ -155,7 +156,7 @@ _REDUCTIONS = ("MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "REDUCE
 
 
 def rule_of(op: CircleOp) -> LayoutRule | None:
-    """Return the rule of ``op``; None if ``op`` works only in the model's order."""
+    """Return the rule of ``op``, or None if ``op`` works only in the model's order."""
     if op.unverified is not None or Trait.PURE not in op.SPEC.traits:
         return None
     values = [*(v for v in op.operands if not isinstance(v.owner, NoneOp | ConstOp)), *op.results]
@@ -171,7 +172,7 @@ def is_constant(value: SSAValue) -> bool:
 
 
 def is_simple(value: SSAValue) -> bool:
-    """Return whether another order of dimensions changes nothing but the shape in the type."""
+    """Return whether another dimension order changes only the shape in the type."""
     facts = tensor_facts(value.type)
     if facts.shape is None or (facts.quant is not None and not facts.quant.per_tensor):
         return False
@@ -382,7 +383,10 @@ def _transpose(op: CircleOp) -> LayoutRule | None:
 
 
 def _batch_matmul(op: CircleOp) -> LayoutRule | None:
-    """Rule of matrix products; a choice is the order of batches, and whether an operand's last two dimensions swap."""
+    """Rule of matrix products.
+
+    A choice is the order of batches, and for each operand whether its last two dimensions swap.
+    """
     rank = _rank(op.results[0])
     if rank < 2 or any(_rank(value) != rank or is_constant(value) for value in op.operands):
         return None
@@ -439,7 +443,7 @@ LARGEST_TABLE = 1 << 16  # entries
 
 @dataclass(frozen=True, slots=True)
 class CostTable:
-    """Costs by the values of distinct ``variables``; ``table`` has one axis per variable, in order."""
+    """Costs by the values of distinct ``variables``; ``table``: one axis per variable, in order."""
 
     variables: tuple[int, ...]
     table: Costs
@@ -461,7 +465,6 @@ class _Buckets:
         self.count += 1
 
     def take(self, variable: int) -> list[CostTable]:
-        """Remove and return all factors over ``variable``."""
         taken = list(self.touching[variable].items())
         for key, factor in taken:
             for other in factor.variables:
@@ -469,12 +472,11 @@ class _Buckets:
         return [factor for _, factor in taken]
 
     def neighbours(self, variable: int) -> tuple[int, ...]:
-        """Return the other variables in the factors of ``variable``, in order."""
         found = {other for factor in self.touching[variable].values() for other in factor.variables}
         return tuple(sorted(found - {variable}))
 
     def size(self, variable: int) -> int:
-        """Return the size of the table that eliminating ``variable`` makes, including the variable."""
+        """Return the size of the table from the elimination of ``variable``, including the variable."""
         return math.prod((self.sizes[other] for other in self.neighbours(variable)), start=self.sizes[variable])
 
     def fix(self, variable: int, value: int) -> None:
@@ -486,7 +488,7 @@ class _Buckets:
 
 
 def cheapest(sizes: Sequence[int], factors: Sequence[CostTable]) -> list[int]:
-    """Return values of all variables with the least sum of factors; ``sizes`` has each variable's number of values."""
+    """Return values of all variables with the least sum of factors; ``sizes``: number of values of each variable."""
     buckets = _Buckets(sizes, factors)
     queue = [(buckets.size(variable), variable) for variable in range(len(sizes))]
     heapq.heapify(queue)
@@ -539,16 +541,16 @@ def _alone(buckets: _Buckets, variable: int) -> int:
     return int(total.argmin())
 
 
-ONE_TRANSPOSE = 1 << 42  # cost of a TRANSPOSE, higher than the cost of any number of moved bytes
-_BETWEEN_LAYERS = 1 << 22  # extra bytes for a TRANSPOSE between layers, in contrast to the interface
+ONE_TRANSPOSE = 1 << 42  # cost of a TRANSPOSE, higher than the cost of all moved bytes
+_BETWEEN_LAYERS = 1 << 22  # extra bytes of a TRANSPOSE between layers
 _PASSING = ("QUANTIZE", "DEQUANTIZE", "TRANSPOSE")  # operators between the interface and the layers
-_MOST_CHOICES = 8  # largest number of choices of one operator
+_MOST_CHOICES = 8  # limit on choices per operator
 NHWC: Order = (0, 2, 3, 1)  # order for an image with channels first in the model
 
 
 @dataclass(eq=False, slots=True)
 class LayoutNode:
-    """An operator, argument or returned value, with its possible layouts."""
+    """Operator, argument or returned value, with its possible layouts."""
 
     op: Operation | BlockArgument
     rule: LayoutRule | None
@@ -569,7 +571,7 @@ class LayoutUse:
 
 @dataclass(eq=False, slots=True)
 class Edge:
-    """A tensor: its definition and its uses."""
+    """Tensor with its definition and its uses."""
 
     value: SSAValue
     source: LayoutNode
@@ -582,7 +584,7 @@ class Edge:
 
     @property
     def is_at_interface(self) -> bool:
-        """Return whether only conversions and TRANSPOSEs separate the tensor from an argument or a returned value."""
+        """Whether only conversions and TRANSPOSEs separate the tensor from an argument or a returned value."""
         return _is_argument(self.source.op) or any(_is_returned(use.node.op) for use in self.uses)
 
     def given(self, choice: int) -> Order:
@@ -670,7 +672,7 @@ class LayoutGraph:
                 queue.extend(_offer(edge.source, order, edge.place, is_result=True))
 
     def solve(self) -> Mapping[LayoutNode, int]:
-        """Return the index of the cheapest choice of every node that has several choices."""
+        """Return the index of the cheapest choice of every node with several choices."""
         free = [node for node in self.nodes if len(node.choices) > 1]
         variables = {node: number for number, node in enumerate(free)}
         sizes = [len(node.choices) for node in free]
@@ -682,7 +684,7 @@ class LayoutGraph:
 
 
 def _offer(node: LayoutNode, order: Order, place: int, *, is_result: bool) -> Iterator[tuple[LayoutNode, int]]:
-    """Add the choices of ``node`` that match ``order``, which a neighbour gives or wants."""
+    """Add the choices of ``node`` that match a neighbour's ``order``, and yield them."""
     if node.rule is None:
         return
     found: Iterable[LayoutChoice] = (
@@ -695,7 +697,7 @@ def _offer(node: LayoutNode, order: Order, place: int, *, is_result: bool) -> It
 
 
 def _interface_rule(value: SSAValue) -> LayoutRule | None:
-    """Rule of an image at the model's interface, which may be stored channels last."""
+    """Rule of an image at the model's interface, which may become channels last."""
     facts = tensor_facts(value.type) if not isinstance(value.owner, NoneOp) else None
     if facts is None or facts.shape is None or len(facts.shape) != len(NHWC) or is_constant(value):
         return None
@@ -716,7 +718,7 @@ def _interface_rule(value: SSAValue) -> LayoutRule | None:
 
 
 def _costs(edge: Edge, variables: Mapping[LayoutNode, int], sizes: list[int]) -> Iterator[CostTable]:
-    """Return the factors of one tensor; append a variable to ``sizes`` for each order that readers may share."""
+    """Yield the factors of one tensor; append a variable to ``sizes`` for each order that readers may share."""
     source = edge.source
     givers = range(max(1, len(source.choices)))
     if len(edge.uses) == 1:

@@ -1,4 +1,4 @@
-"""Normalisations written as several operators: distances from a mean, divided by the root of their mean square.
+"""Normalisations of several operators: distances from a mean, divided by the root of their mean square.
 
 The patterns match ``(x - mean) * rsqrt(variance + epsilon)``, divisions by the square root, and the form that
 multiplies ``x`` and the mean separately (``x * k + (beta - mean * k)``), each with or without gamma and beta. A
@@ -25,7 +25,7 @@ _ROOTS = frozenset({"RSQRT", "SQRT", "POW"})
 
 
 class Spread(NamedTuple):
-    """``mean((x - mean)²) + epsilon`` along ``axes``; ``distances`` are all values ``x - mean``, or ``x``."""
+    """``mean((x - mean)²) + epsilon`` along ``axes``; ``distances``: all values ``x - mean``, or ``x``."""
 
     x: SSAValue
     axes: frozenset[int]
@@ -36,7 +36,7 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True)
 class Normalisation:
-    """``result = normal * gamma + beta``; ``normal`` is ``(x - mean) / sqrt(spread)``, None if nothing computes it."""
+    """``result = normal * gamma + beta``; ``normal``: ``(x - mean) / sqrt(spread)``, None if nothing computes it."""
 
     spread: Spread
     normal: SSAValue | None
@@ -46,7 +46,7 @@ class Normalisation:
 
 
 def _normalisation(op: CircleOp) -> Normalisation | None:
-    """Return the normalisation that divides by the root ``op`` of a mean square, if there is one."""
+    """Return the normalisation that divides by the root ``op`` of a mean square, or None."""
     exponent = {"RSQRT": -0.5, "SQRT": 0.5}.get(op.SPEC.name, rewriting.real_scalar(op.operands[-1]))
     spread = _with_epsilon(op.operands[0]) if exponent in (0.5, -0.5) else None
     if spread is None:
@@ -59,7 +59,7 @@ def _normalisation(op: CircleOp) -> Normalisation | None:
 
 
 def _with_epsilon(value: SSAValue) -> Spread | None:
-    """Return the mean square that is a summand of ``value``, with epsilon, the other summand."""
+    """Return the mean square that is a summand of ``value``, with the other summand as epsilon."""
     total = rewriting.plain(value, "ADD")
     for variance, other in rewriting.pairs(total) if total is not None else ():
         epsilon, spread = rewriting.real_scalar(other), _spread(variance)
@@ -69,7 +69,7 @@ def _with_epsilon(value: SSAValue) -> Spread | None:
 
 
 def _mean_of(value: SSAValue) -> tuple[SSAValue, frozenset[int]] | None:
-    """Return the value whose mean is ``value``, and the axes, through one MEAN or several in a row."""
+    """Return the source of the mean ``value``, and the axes, through one or several MEANs in a row."""
     mean = rewriting.plain(value, "MEAN")
     axes = None if mean is None else rewriting.axes_of(mean)
     if mean is None or axes is None or not mean.option("keep_dims"):
@@ -105,12 +105,10 @@ def _root_of_square(value: SSAValue | None) -> SSAValue | None:
 
 
 def _with_gamma(inverse: SSAValue) -> tuple[SSAValue, rewriting.Reals | None]:
-    """Return ``inverse``, or its only product with a constant, and the constant."""
     return _by_constant(rewriting.only_reader(inverse, "MUL")) or (inverse, None)
 
 
 def _by_constant(op: CircleOp | None) -> tuple[SSAValue, rewriting.Reals] | None:
-    """Return the result of ``op`` and its constant operand; None if there is no such operand."""
     constants = [] if op is None else [rewriting.real_constant(operand) for operand in op.operands]
     found = next((array for array in constants if array is not None), None)
     return None if op is None or found is None else (op.results[0], found)
@@ -119,7 +117,7 @@ def _by_constant(op: CircleOp | None) -> tuple[SSAValue, rewriting.Reals] | None
 def _scaled(
     spread: Spread, scale: SSAValue, gamma: rewriting.Reals | None, op: CircleOp | None
 ) -> Normalisation | None:
-    """Return the normalisation by ``op``, a product or quotient of a distance and ``scale``, and constants after it."""
+    """Return the normalisation that ``op`` computes from a distance and ``scale``, with the constants after it."""
     if op is None or not any(a in spread.distances and b is scale for a, b in rewriting.pairs(op)):
         return None
     if op.SPEC.name == "DIV" and op.operands[1] is not scale:
@@ -132,7 +130,7 @@ def _scaled(
 
 
 def _constant_step(value: SSAValue, name: str) -> tuple[SSAValue, rewriting.Reals | None]:
-    """Return result and constant of the operator ``name`` that alone reads ``value``, directly or through one view."""
+    """Return result and constant of the only reader ``name`` of ``value``, directly or through one view."""
     view = rewriting.only_reader(value, *rewriting.VIEWS)
     op = rewriting.only_reader(value if view is None else view.results[0], name, fused=name == "ADD")
     return _by_constant(op) or (value, None)
@@ -154,19 +152,16 @@ def _apart(spread: Spread, scale: SSAValue, gamma: rewriting.Reals | None) -> No
 
 
 def _vector(array: rewriting.Reals | None, channels: int, neutral: float) -> rewriting.Reals | None:
-    """Return one number per channel of the last dimension: ``neutral`` if ``array`` is None."""
     return np.full(channels, neutral, np.float32) if array is None else per_channel(array, channels)
 
 
 def _put(rewriter: PatternRewriter, found: Normalisation, end: CircleOp, made: list[CircleOp | ConstOp]) -> None:
-    """Replace ``end`` by the last of ``made``, and erase the operators that computed its result."""
     members = rewriting.between(found.result, [found.spread.x])
     rewriter.replace(end, made)
     rewriting.erase_unused((item for item in members if item is not end), rewriter)
 
 
 def _real_norm(op: CircleOp) -> tuple[Normalisation, tuple[int | None, ...]] | None:
-    """Return the float normalisation with the root ``op``, and the shape of its operand."""
     found = _normalisation(op)
     shape = None if found is None else rewriting.shape_of(found.result)
     if found is None or not shape or not rewriting.is_real(found.spread.x):
@@ -252,9 +247,9 @@ class InstanceNormParts(rewriting.OperatorPattern):
 
 
 class GroupsAsDimension(rewriting.OperatorPattern):
-    """Normalise groups of channels of images ``[N, C, H, W]`` as a dimension, instead of as rows ``[N * groups, …]``.
+    """Normalise groups of channels of images ``[N, C, H, W]`` as a dimension, not as rows ``[N * groups, …]``.
 
-    ``[N, groups, C / groups, H * W]`` can be stored channels last, unlike rows; images then need no TRANSPOSE.
+    ``[N, groups, C / groups, H * W]`` can be stored channels last, unlike rows, so that images need no TRANSPOSE.
     """
 
     names = _ROOTS
@@ -295,7 +290,7 @@ def _works_on_rows(op: CircleOp, spread: Spread, members: Set[CircleOp]) -> bool
 def _on_groups(
     found: Normalisation, members: Set[CircleOp], image: SSAValue, shape: tuple[int, int, int, int]
 ) -> list[CircleOp | ConstOp]:
-    """Return copies of ``members`` on ``image`` in ``shape``, in order; the last one computes the normalised groups."""
+    """Return copies of ``members`` on ``image`` in ``shape``, in order; the last computes the normalised groups."""
     name, rows = value_name(found.result), rewriting.shape_of(found.spread.x)
     wanted = rewriting.indices(shape, f"{name}/groups")
     view = rewriting.part("RESHAPE", [image, wanted.result], found.spread.x, "groups", shape, new_shape=list(shape))

@@ -1,4 +1,4 @@
-"""Operators replaced by simpler ones, or merged: sums, products, means, views, pads, and rounding."""
+"""Rewrites of single operators to simpler ones: sums, products, means, views, pads, and rounding."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class MeanOfMean(rewriting.OperatorPattern):
         left = [axis for axis in range(len(shape)) if keeps or axis not in first]
         joined = sorted({*first, *(left[axis] for axis in second)})
         if keeps and joined != list(range(joined[0], joined[-1] + 1)):
-            return  # the axes would not be adjacent, but NPUs reduce adjacent axes only
+            return  # NPUs reduce only adjacent axes
         axes = rewriting.indices(joined, f"{value_name(op.results[0])}/axes")
         merged = rewriting.copy_of(op, [inner.operands[0], axes.result], op.results[0])
         rewriter.replace(op, [axes, merged])
@@ -120,7 +120,7 @@ class DifferenceToSum(rewriting.OperatorPattern):
 
 @dataclass(frozen=True)
 class ToReshape(rewriting.OperatorPattern):
-    """Replace operators in ``names`` that keep all elements in order (SQUEEZE, PACK of one operand …) by RESHAPE."""
+    """Replace operators of ``names`` that keep all elements in order (SQUEEZE, PACK of one operand …) by RESHAPE."""
 
     names: frozenset[str]
 
@@ -140,7 +140,7 @@ class ToReshape(rewriting.OperatorPattern):
 
 
 class ReshapeLater(rewriting.OperatorPattern):
-    """Move RESHAPE behind an element-wise function that is its only reader."""
+    """Move RESHAPE after an element-wise function that is its only reader."""
 
     names = frozenset(
         ("NEG", "ABS", "SQRT", "RSQRT", "EXP", "SQUARE", "RELU", "RELU6", "RELU_N1_TO_1", "LOGISTIC", "TANH",
@@ -189,7 +189,7 @@ class EqualParts(rewriting.OperatorPattern):
 
 
 class PadV2ToPad(rewriting.OperatorPattern):
-    """Replace PADV2 by PAD, which pads with zeros, before MAX_POOL_2D if its input is non-negative.
+    """Replace PADV2 before MAX_POOL_2D by PAD, which pads with zeros, if its input is non-negative.
 
     Windows are larger than the padding, so each window contains a value.
     """

@@ -1,6 +1,7 @@
 """Fusion of unrolled LSTM and GRU steps to operators for sequences, and of rotary position embeddings.
 
-One FULLY_CONNECTED over the sequence computes the products with all inputs; each step reads one row. A step of LSTM::
+One FULLY_CONNECTED over the sequence computes the products with all inputs, and each step reads one row. A step of
+LSTM::
 
     pre = row + FULLY_CONNECTED(h)              # four adjacent gates
     c'  = logistic(f) * c + logistic(i) * tanh(g)
@@ -31,16 +32,17 @@ from odc_mlir.transforms.common import rewriting
 
 
 class GateColumns(NamedTuple):
-    """Sum of columns of two values. ``places``: number of the column block in each, None for a whole constant."""
+    """Sum of columns of two values; ``places``: number of the column block in each, None for a whole constant."""
 
     parts: tuple[SSAValue, SSAValue]
     places: tuple[int | None, int | None]
 
 
 class RecurrentStep(NamedTuple):
-    """One step. ``before``: old state (for LSTM the cell state); ``after``: new state; ``state``: output.
+    """One step.
 
-    ``gates`` are in the order of the operator that replaces the steps.
+    ``before``, ``after``: old and new state, for LSTM the cell state. ``state``: output. ``gates`` are in the order of
+    the operator that replaces the steps.
     """
 
     before: SSAValue
@@ -51,10 +53,10 @@ class RecurrentStep(NamedTuple):
 
 @dataclass(frozen=True)
 class Unrolled:
-    """A sequence. ``inputs``: layer that multiplies all inputs at once; ``recurrent``: layer that multiplies the state.
+    """Sequence of steps.
 
-    ``rows``: position of each gate's rows in both matrices, in the operator's order of gates. ``states``: results of
-    the steps. ``first``: state before the steps.
+    ``inputs``: layer that multiplies all inputs at once. ``recurrent``: layer that multiplies the state. ``rows``:
+    position of each gate's rows in both matrices, in the operator's order of gates.
     """
 
     inputs: rewriting.WeightedLayer
@@ -86,7 +88,7 @@ Match = Callable[[CircleOp], RecurrentStep | None]
 
 
 def _unrolled(op: CircleOp, match: Match) -> Unrolled | None:
-    """Return the sequence whose first step ends with the sum ``op``, if it is one."""
+    """Return the sequence whose first step ends with the sum ``op``, or None."""
     first = match(op) if rewriting.is_real(op.results[0]) else None
     before = None if first is None else rewriting.plain(rewriting.viewed(first.before), "ADD")
     if first is None or (before is not None and match(before) is not None):
@@ -105,7 +107,6 @@ def _unrolled(op: CircleOp, match: Match) -> Unrolled | None:
 
 
 def _next(step: RecurrentStep, match: Match) -> RecurrentStep | None:
-    """Return the only step that follows ``step``."""
     sums = dict.fromkeys(
         total
         for use in step.after.uses
@@ -163,7 +164,6 @@ def _output_of(cell: SSAValue) -> tuple[SSAValue, SSAValue] | None:
 
 
 def _side_by_side(value: SSAValue) -> GateColumns | None:
-    """Return the operands of a sum as columns."""
     found = _columns(value)
     total = None if found is None else rewriting.plain(rewriting.viewed(found[0]), "ADD")
     if found is None or total is None:
@@ -221,7 +221,7 @@ def _columns(value: SSAValue) -> tuple[SSAValue, int] | None:
 
 
 def _slice_begin(op: CircleOp) -> list[int] | None:
-    """Return the begin of SLICE, or of STRIDED_SLICE with strides of 1; None for other operators."""
+    """Return the begin of SLICE, or of STRIDED_SLICE with strides of 1, or None for other operators."""
     source, begin = rewriting.static_shape_of(op.operands[0]) if op.operands else None, None
     if op.SPEC.name in ("SLICE", "STRIDED_SLICE"):
         begin = rewriting.constant(op.operands[1])
@@ -251,7 +251,7 @@ def _layer_of(step: RecurrentStep, state: SSAValue) -> rewriting.WeightedLayer |
 
 
 def _rows(steps: Sequence[RecurrentStep], recurrent: rewriting.WeightedLayer) -> tuple[int, ...] | None:
-    """Return the position of each gate's rows if every step multiplies the state by the same weights; else None."""
+    """Return the position of each gate's rows if all steps multiply the state by the same weights, else None."""
     weights = recurrent.real_weights()
     if weights is None or weights.shape[0] != len(steps[0].gates) * weights.shape[1]:
         return None
@@ -284,7 +284,6 @@ def _place(
 
 
 def _is_bias(value: SSAValue, columns: int | None, place: int, bias: rewriting.Reals | None) -> bool:
-    """Return whether ``value`` is the contribution of a zero state to the gate at ``place``."""
     array = rewriting.real_constant(rewriting.viewed(value))
     if array is None or bias is None or not array.ndim:
         return False
@@ -302,7 +301,6 @@ def _is_same_layer(value: SSAValue, before: SSAValue, recurrent: rewriting.Weigh
 
 
 def _are_same(first: Sequence[SSAValue], second: Sequence[SSAValue]) -> bool:
-    """Return whether two lists of constants hold the same numbers."""
     if len(first) != len(second):
         return False
     for a, b in zip(first, second, strict=True):
@@ -313,7 +311,7 @@ def _are_same(first: Sequence[SSAValue], second: Sequence[SSAValue]) -> bool:
 
 
 def _inputs(steps: Sequence[RecurrentStep], recurrent: rewriting.WeightedLayer) -> rewriting.WeightedLayer | None:
-    """Return the layer on all inputs whose row t is read by step t, with one row per step."""
+    """Return the layer on all inputs, whose row t step t reads, if it has one row per step."""
     found: rewriting.WeightedLayer | None = None
     before: SSAValue | None = None
     for number, step in enumerate(steps):
@@ -386,7 +384,7 @@ class _Sequence(rewriting.OperatorPattern):
 
 
 class SequenceLstm(_Sequence):
-    """Replace LSTM steps by one operator. Its omitted states begin at zero in every run, as in the steps."""
+    """Replace LSTM steps by one operator; its omitted states begin at zero in every run, like those of the steps."""
 
     step = staticmethod(_lstm_step)
 
@@ -421,7 +419,7 @@ class SequenceGru(_Sequence):
     def make(self, found: Unrolled, batch: int) -> list[Operation]:
         name = value_name(found.states[-1])
         inputs, states = _blocks(found, "inputs"), _blocks(found, "recurrent")
-        # In spite of its name, hidden_hidden multiplies the input.
+        # Despite its name, hidden_hidden multiplies the input.
         constants = [
             rewriting.real(np.concatenate([block[which] for block in blocks]), f"{name}/{role}")
             for blocks, role in ((inputs, "hidden_hidden"), (states, "hidden_input"))
@@ -440,7 +438,6 @@ def _hides_read_states(found: Unrolled, members: set[CircleOp]) -> bool:
 
 
 def _blocks(found: Unrolled, which: str) -> list[tuple[rewriting.Reals, rewriting.Reals]]:
-    """Return weights and biases by gate."""
     layer = found.inputs if which == "inputs" else found.recurrent
     known = rewriting.WeightedLayer.with_reals(layer.op)
     assert known is not None
@@ -458,7 +455,7 @@ def _whole(name: str, operands: list[SSAValue], found: Unrolled, batch: int, opt
 
 
 def _give_states(found: Unrolled, whole: SSAValue, members: set[CircleOp], rewriter: PatternRewriter) -> None:
-    """Make readers of the steps' results read the sequence: all rows if they join all steps, else one row."""
+    """Make readers of the steps' results read the sequence: the whole sequence for all steps, else one row."""
     joined = _joined(found, rewriting.static_shape_of(whole))
     if joined is not None:
         rewriter.replace(joined, [], [whole])
@@ -485,7 +482,6 @@ def _joined(found: Unrolled, shape: tuple[int, ...] | None) -> CircleOp | None:
 
 
 def _step_of(whole: SSAValue, number: int, state: SSAValue) -> list[Operation]:
-    """Return one step of the sequence in the shape of the step's result."""
     name, one = value_name(state), (1, *(rewriting.static_shape_of(whole) or ())[1:])
     begin, size = rewriting.indices([number, 0, 0], f"{name}/begin"), rewriting.indices(one, f"{name}/size")
     cut = rewriting.part("SLICE", [whole, begin.result, size.result], state, "row", one)

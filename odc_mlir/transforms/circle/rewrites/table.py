@@ -1,7 +1,7 @@
 """Table of the named rewrites of Circle models, for the pass ``circle-optimize``, the command and the docs.
 
-Names follow ONE's ``circle2circle`` if it has an equivalent, with ``_`` for ``-``. Level ``O1`` has the rewrites that
-preserve results: codes bit for bit, and floats apart from the order of sums and the rounding of folded constants.
+Names are those of ONE's ``circle2circle`` if it has an equivalent, with ``_`` for ``-``. Level ``O1`` has the rewrites
+that preserve results: codes bit for bit, and floats except for the order of sums and the rounding of folded constants.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ ON_REQUEST = "on request"
 
 @dataclass(frozen=True, slots=True)
 class RewriteRule:
-    """Named rewrite. ``summary``: description in lists; ``level``: ``O1`` or ``on request``.
+    """Named rewrite.
 
-    ``pattern`` is ``module:class`` in ``transforms.circle`` for modules named ``circle_…``, else in ``rewrites``; it is
-    "" if the pass ``circle-optimize`` performs the rewrite itself. ``arguments`` has values of the pattern's fields.
-    ``undoes`` names rewrites with the opposite effect; rewriting with both would never end. ``is_early`` rewrites are
-    also applied before dimension orders are chosen, because they allow more orders. ``is_late`` rewrites are applied
-    when no other rewrite applies, because they need layers into which everything else is fused.
+    ``summary``: description in lists. ``pattern``: ``module:class`` in ``transforms.circle`` for modules named
+    ``circle_…``, else in ``rewrites``; "" if the pass ``circle-optimize`` performs the rewrite. ``arguments``: values
+    of the pattern's fields. ``level``: ``O1`` or ``on request``. ``undoes``: rewrites with the opposite effect; the
+    combination would never end. ``is_early``: whether to apply the rewrite also before the choice of dimension orders,
+    to allow more orders. ``is_late``: whether to apply the rewrite after all others, because it needs fused layers.
     """
 
     name: str
@@ -41,7 +41,7 @@ class RewriteRule:
     is_late: bool = False
 
     def make(self) -> RewritePattern:
-        """Build the pattern of a rule that has one."""
+        """Create the pattern of a rule that has one."""
         module, _, name = self.pattern.partition(":")
         room = "circle" if module.startswith("circle_") else "circle.rewrites"
         kind = getattr(importlib.import_module(f"odc_mlir.transforms.{room}.{module}"), name)
@@ -285,7 +285,7 @@ def rules() -> Mapping[str, RewriteRule]:
 def select(level: str | None, more: Iterable[str] = (), without: Iterable[str] = ()) -> list[RewriteRule]:
     """Return the rewrites of ``level`` (or no level) and ``more`` except ``without``, in table order.
 
-    Rewrites of the level that one of ``more`` undoes are left out. Raises OptionError for an unknown name or level, and
+    Rewrites of the level that one of ``more`` undoes are omitted. Raises OptionError for an unknown name or level, and
     for rewrites in ``more`` that undo each other.
     """
     known = rules()
