@@ -14,8 +14,8 @@ func.func @computed(%x: tensor<2x2xf32> loc("x"), %m: tensor<1x2xf32> loc("m")) 
 }
 // CHECK-LABEL: func.func @computed(
 // CHECK: circle.relu(%{{[a-z0-9_]+}}) : (
-// CHECK: circle.sub({{.*}} attributes {quant.precision = "float", quant.reason = "it makes a mask, {{.*}}"}
-// CHECK: [[FAR:%.+]] = circle.mul({{.*}} attributes {quant.precision = "float", quant.reason = "it makes a mask, {{.*}}"}
+// CHECK: circle.sub({{.*}} attributes {quant.precision = "float", quant.reason = "it computes a mask {{.*}}"}
+// CHECK: [[FAR:%.+]] = circle.mul({{.*}} attributes {quant.precision = "float", quant.reason = "it computes a mask {{.*}}"}
 // CHECK: [[LIMIT:%.+]] = circle.const [-2048.0] : tensor<1xf32>
 // CHECK: [[NEAR:%.+]] = circle.maximum([[FAR]], [[LIMIT]]) : (
 // CHECK: circle.add({{.*}}, [[NEAR]])
@@ -28,4 +28,4 @@ func.func @read_twice(%x: tensor<2x2xf32> loc("x"), %m: tensor<1x2xf32> loc("mas
   func.return %1, %2 : tensor<2x2xf32>, tensor<1x2xf32>
 }
 // CHECK-LABEL: func.func @read_twice(
-// CHECK: circle.maximum({{.*}} attributes {quant.precision = "float", quant.reason = "it limits a mask, {{.*}}"}
+// CHECK: circle.maximum({{.*}} attributes {quant.precision = "float", quant.reason = "it limits a mask {{.*}}"}
