@@ -1,4 +1,4 @@
-"""Quantised activations and roots that have special fixed-point algorithms."""
+"""Quantised activations and roots with special fixed-point algorithms."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class HardSwishParams:
 
 
 def hard_swish_params(x: Quant, out: Quant, dtype: str) -> HardSwishParams:
-    """Return parameters of HARD_SWISH; the result's scale must be at least 1/128 of the input's."""
+    """Return parameters of HARD_SWISH. The result's scale must be at least 1/128 of the input's."""
     fine = np.float32(np.float32(1 / (1 << _HIRES_BITS)) * np.float32(x[0]))
     out_multiplier, out_exponent = quantize_multiplier(float(np.float32(fine / np.float32(out[0]))))
     gate_multiplier, gate_exponent = quantize_multiplier(float(np.float32(fine / _RELUISH_SCALE)))
@@ -69,7 +69,7 @@ def hard_swish_codes(x: Array, p: HardSwishParams) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class PreluParams:
-    """Integer parameters of PRELU and LEAKY_RELU: scales of non-negative numbers and of products with slopes."""
+    """Integer parameters of PRELU and LEAKY_RELU: scales of non-negative inputs and of products with slopes."""
 
     in_zero: int
     alpha_zero: int
@@ -82,7 +82,7 @@ class PreluParams:
 
 
 def prelu_params(x: Quant, alpha: Quant, out: Quant, dtype: str) -> PreluParams:
-    """Return parameters of PRELU; scale ratios are computed in float32."""
+    """Return parameters of PRELU. Scale ratios are computed in float32."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         plain = float(np.float32(x[0]) / np.float32(out[0]))
         below = float(np.float32(np.float32(x[0]) * np.float32(alpha[0])) / np.float32(out[0]))
@@ -90,7 +90,7 @@ def prelu_params(x: Quant, alpha: Quant, out: Quant, dtype: str) -> PreluParams:
 
 
 def prelu_codes(x: Array, alpha: Array, p: PreluParams) -> Array:
-    """Return codes of ``x`` for elements that are not negative, else of ``alpha * x``; ``alpha`` broadcasts."""
+    """Return codes of ``x`` for non-negative elements, else of ``alpha * x``. ``alpha`` broadcasts."""
     limits = code_range(p.dtype)
     above = requantizer(p.multiplier, p.exponent, p.out_zero, *limits, p.dtype)
     below = requantizer(p.alpha_multiplier, p.alpha_exponent, p.out_zero, *limits, p.dtype)
@@ -111,7 +111,7 @@ def rsqrt_params(x: Quant, out: Quant) -> tuple[int, int]:
 
 
 def rsqrt_codes(x: Array, in_zero: int, out_zero: int, multiplier: int, exponent: int) -> Array:
-    """Return 8-bit codes of ``1 / sqrt(x)``; numbers <= 0 give the largest code."""
+    """Return 8-bit codes of ``1 / sqrt(x)``. Numbers <= 0 give the largest code."""
     low, high = code_range(x.dtype)
     value = x.astype(np.int64) - in_zero
     q, e = inverse_sqrt(np.maximum(value, 1))
@@ -121,7 +121,7 @@ def rsqrt_codes(x: Array, in_zero: int, out_zero: int, multiplier: int, exponent
 
 
 def sqrt_codes(x: Array, in_quant: Quant, out_quant: Quant) -> Array:
-    """Return codes of ``sqrt(x)``, truncated in float32 as in LiteRT; 0 for negative numbers."""
+    """Return codes of ``sqrt(x)``, truncated in float32 as in LiteRT. Negative numbers give 0."""
     low, high = code_range(x.dtype)
     real = np.float32(in_quant[0]) * np.maximum(x.astype(np.int64) - in_quant[1], 0).astype(np.float32)
     with np.errstate(over="ignore"):

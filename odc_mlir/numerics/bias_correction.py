@@ -1,8 +1,8 @@
 """Correction of biases by the mean error of quantised results.
 
-Rounded weights and clipped activations shift the mean of a layer's results. The bias is added to every result of its
-channel, so the difference of the means, in units of the bias's scale, corrects it (Nagel et al., "Data-free
-quantization through weight equalization and bias correction", 2019, section 4.2, here with measured means).
+Rounded weights and clipped activations shift the mean of a layer's results. The bias is added to all results of its
+channel, so the difference of the means, in units of the bias's scale, corrects the shift. See Nagel et al., "Data-free
+quantization through weight equalization and bias correction", 2019, section 4.2; here, means are measured.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _LARGEST_DELTA = float(1 << 62)
 
 
 def believable(means: Floats, variances: Floats, count: int) -> Floats:
-    """Return ``means`` over ``count`` samples, reduced by the part that sampling noise explains.
+    """Return ``means`` over ``count`` samples, reduced by the sampling noise.
 
-    This is the positive-part James-Stein estimator per channel: a mean within its standard error becomes 0.
+    The positive-part James-Stein estimator per channel sets a mean within its standard error to 0.
     """
     squares = means**2
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -35,8 +35,8 @@ def believable(means: Floats, variances: Floats, count: int) -> Floats:
 def bias_deltas(expected: NDArray[Any], found: NDArray[Any], scales: NDArray[Any]) -> Deltas:
     """Return corrections of a bias in units of ``scales``: ``expected`` minus ``found`` channel means.
 
-    All arrays have one number per channel; ``scales`` may be a single number. A scale of 0 or a mean that is not finite
-    gives 0. Raises ModelError for shapes that do not match.
+    All arrays have one number per channel. ``scales`` may be a single number. A scale of 0, or a mean that is not
+    finite, gives 0. Raises ModelError for shapes that do not match.
     """
     means = [np.asarray(array, np.float64).reshape(-1) for array in (expected, found)]
     steps = np.asarray(scales, np.float64).reshape(-1)

@@ -1,7 +1,7 @@
-"""Packed weights: blocks of 32 neighbours along the last axis that share half-precision parameters, and binary codes.
+"""Packed weights: GGML's blocks of 32 elements, and binary codes.
 
-The low nibbles of the 16 bytes of a four-bit block hold the block's first 16 elements, and the high nibbles hold the
-others.
+The elements of a block are neighbours along the last axis, with common half-precision parameters. In the 16 bytes of a
+four-bit block, low nibbles hold the first 16 elements, and high nibbles the others.
 """
 
 from __future__ import annotations
@@ -19,19 +19,18 @@ _NIBBLE_BYTES = BLOCK_ELEMENTS // 2
 
 
 def _half(raw: NDArray[Any], offset: int) -> NDArray[np.float32]:
-    """Return the half-precision number at ``offset`` of each block, ``[…, blocks, 1]``."""
     field = np.ascontiguousarray(raw[..., offset : offset + 2])
     return field.view("<f2").astype(np.float32)
 
 
 def _nibbles(raw: NDArray[Any], offset: int) -> NDArray[np.float32]:
-    """Return the four-bit values (0 to 15) that start at byte ``offset`` of each block, ``[…, blocks, 32]``."""
+    """Return the four-bit values (0 to 15) from byte ``offset`` of each block, ``[…, blocks, 32]``."""
     packed = raw[..., offset : offset + _NIBBLE_BYTES]
     return np.concatenate([packed & 15, packed >> 4], axis=-1).astype(np.float32)
 
 
 def _bytes(raw: NDArray[Any], offset: int) -> NDArray[np.float32]:
-    """Return the signed bytes that start at byte ``offset`` of each block, ``[…, blocks, 32]``."""
+    """Return the signed bytes from byte ``offset`` of each block, ``[…, blocks, 32]``."""
     return raw[..., offset : offset + BLOCK_ELEMENTS].view(np.int8).astype(np.float32)
 
 
@@ -53,7 +52,7 @@ def decode_blocks(raw: NDArray[np.uint8], dtype: str) -> NDArray[np.float32]:
 
 
 def _q4_0(x: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Encode blocks ``[…, 32]``: the value of the largest magnitude gets code 0, which represents -8."""
+    """Encode blocks ``[…, 32]``. The value of the largest magnitude gets code 0, which represents -8."""
     largest = np.take_along_axis(x, np.abs(x).argmax(-1, keepdims=True), -1)
     factors = largest / np.float32(-8)
     codes = np.clip(np.floor(x * _inverse(factors) + np.float32(8.5)), 0, 15).astype(np.uint8)
@@ -62,7 +61,7 @@ def _q4_0(x: NDArray[np.float32]) -> NDArray[np.uint8]:
 
 
 def _q8_0(x: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Encode blocks ``[…, 32]``: the largest magnitude gets the code 127 or -127."""
+    """Encode blocks ``[…, 32]``. The largest magnitude gets code 127 or -127."""
     factors = np.abs(x).max(axis=-1, keepdims=True) / np.float32(127)
     codes = round_half_away(x * _inverse(factors)).astype(np.int8)
     return np.concatenate([factors.astype("<f2").view(np.uint8), codes.view(np.uint8)], axis=-1)
@@ -80,17 +79,17 @@ def four_bit_groups(x: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[n
 
 
 def _inverse(factors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return reciprocals, or 0 where the reciprocal is infinite."""
+    """Return reciprocals, or 0 for infinite ones."""
     with np.errstate(divide="ignore", over="ignore"):
         inverse = np.float32(1) / factors
     return np.where(np.isfinite(inverse), inverse, np.float32(0))
 
 
 def quantize_blocks(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Round float32 rows ``[N, K]`` to values of 8-bit blocks (``ggml_q8_0``); K is a multiple of 32.
+    """Round float32 rows ``[N, K]`` to values of 8-bit blocks (``ggml_q8_0``). K is a multiple of 32.
 
-    Products with block weights are defined on these values. A block's factor has half precision; codes are divided by
-    it in float32.
+    Products with block weights are defined on these values. Codes are computed in float32. The factor of a block is
+    then rounded to half precision.
     """
     blocks = x.reshape(len(x), -1, BLOCK_ELEMENTS)
     factors = np.abs(blocks).max(axis=-1, keepdims=True, initial=0) / np.float32(127)
@@ -114,8 +113,8 @@ def decode_weights(
 ) -> NDArray[np.float32]:
     """Return float32 weights ``[O, hidden]`` from ``scales [R]``, ``words [R, W]`` and ``clusters [K, 2]``.
 
-    Each row is a sum of a few vectors of signs, each with its own scale. Rows come in clusters of ``(planes, rows)``. A
-    cluster stores its planes in order, and each plane its rows; the signs of a row are bits of int32 words. Scales are
+    Each row is a sum of a few vectors of signs with one scale per vector. Rows form clusters of ``(planes, rows)``. A
+    cluster stores its planes in order, and each plane its rows. The signs of a row are bits of int32 words. Scales are
     in the same order. ``hidden`` is at most ``32 * W``. The first sign of a word is its lowest bit if ``lowest_first``,
     else its highest bit. A set bit means +1 if ``one_is_plus``, else -1.
     """

@@ -14,9 +14,9 @@ Array = NDArray[Any]
 
 
 def to_integers(x: Array, dtype: np.dtype[Any], low: int | None = None, high: int | None = None) -> Array:
-    """Return real ``x`` truncated toward zero and saturated to ``[low, high]``; NaN gives ``high``.
+    """Return real ``x`` truncated toward zero and saturated to ``[low, high]``. NaN gives ``high``.
 
-    The limits are those of ``dtype`` unless given.
+    By default, the limits are those of ``dtype``.
     """
     with np.errstate(invalid="ignore"):
         return integer_converter(x.dtype, dtype, low, high)(x)
@@ -29,7 +29,7 @@ def integer_converter(
     limits = np.iinfo(dtype)
     smallest, largest = limits.min if low is None else low, limits.max if high is None else high
     real = np.dtype(np.float32) if source == np.float16 else source
-    # The largest float that is not above ``largest``: the float type may not represent ``largest`` itself.
+    # The largest float up to ``largest``, which the float type may not represent.
     top = real.type(largest)
     inner = np.asarray(top if int(top) <= largest else np.nextafter(top, real.type(0)))
     least, most = np.array(smallest, real), np.array(largest, dtype)
@@ -43,7 +43,7 @@ def integer_converter(
 
 
 def round_bfloat16(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return float32 values rounded to the nearest bfloat16 (ties to even), still held as float32."""
+    """Return float32 values rounded to the nearest bfloat16 (ties to even), as float32."""
 
     def compute(values: Array) -> Array:
         bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
@@ -54,7 +54,7 @@ def round_bfloat16(x: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def cast(x: Array, dtype: np.dtype[Any]) -> Array:
-    """Return ``x`` as ``dtype``: reals saturate, integers wrap, NaN becomes the largest integer or true."""
+    """Return ``x`` as ``dtype``. Reals saturate, integers wrap, NaN becomes the largest integer or true."""
     if dtype.kind == "c":
         return x.astype(dtype)
     values = np.asarray(x.real) if x.dtype.kind == "c" else x
@@ -71,7 +71,7 @@ def cast(x: Array, dtype: np.dtype[Any]) -> Array:
 BLOCK_ELEMENTS = 32
 _LARGEST_SHARED = 127
 
-# E2M1: codes are 1/2 apart below 2, 1 apart below 4, then 2; the largest is 6.
+# E2M1: distances between codes are 1/2 below 2, 1 below 4, then 2. The largest is 6.
 _FP4_LARGEST = 6.0
 # Unit of two's complement bytes: 1/64.
 _INT8_UNIT = 64.0
@@ -87,17 +87,17 @@ def _round_int8(x: Array) -> Array:
     return np.asarray(np.clip(np.rint(x * _INT8_UNIT), -128, 127) / _INT8_UNIT)
 
 
-# Rounding of a block's elements after division by the shared scale, and the type's largest exponent.
+# Rounding of elements after division by the block's scale, and the largest exponent of the type.
 _ELEMENTS: Mapping[str, tuple[Callable[[Array], Array], int]] = {"mxfp4": (_round_fp4, 2), "mxint8": (_round_int8, 0)}
 
 
 def round_to_blocks(x: Array, dtype: str, axis: int) -> NDArray[np.float32]:
-    """Return ``x`` as float32 after a round trip through ``dtype``, whose blocks lie along ``axis``.
+    """Return ``x`` as float32 after a round trip through ``dtype``, with blocks along ``axis``.
 
-    OCP Microscaling Formats specification 1.0: blocks of 32 neighbours share a power of two; the last block may be
-    shorter. The shared exponent is the exponent of the largest magnitude minus the largest exponent of the element
-    type. Elements are rounded to the nearest, ties to even, and saturate. A block with a number that is not finite
-    becomes NaN in all elements.
+    OCP Microscaling Formats specification 1.0: blocks of 32 neighbours share a power of two. The last block may be
+    shorter. The exponent of a block is the exponent of the largest magnitude minus the largest exponent of the element
+    type. Elements are rounded to nearest, ties to even, and saturate. In a block with a number that is not finite, all
+    elements become NaN.
     """
     rounding, largest_exponent = _ELEMENTS[dtype]
     moved = np.moveaxis(np.asarray(x, np.float64), axis, -1)

@@ -23,10 +23,10 @@ Pair = tuple[int, int]
 Pads = tuple[int, int, int, int]  # top, left, bottom, right
 Finish = Callable[[NDArray[Any]], NDArray[Any]]
 
-TILE_BYTES = 1 << 21  # size of one tile's patches and sums: large enough for BLAS, small enough for the caches
-_BAND_ELEMENTS = 1 << 20  # number of sums of a transposed convolution that are kept at a time
+TILE_BYTES = 1 << 21  # size of one tile's patches and sums, large enough for BLAS and small enough for the caches
+_BAND_ELEMENTS = 1 << 20  # number of sums of a transposed convolution in memory at a time
 NO_PADS: Pads = (0, 0, 0, 0)
-_LONG_RUN = 48  # number of contiguous elements from which one numpy call per tap pays off
+_LONG_RUN = 48  # least number of contiguous elements for one numpy call per tap
 
 
 def real_multipliers(
@@ -34,8 +34,8 @@ def real_multipliers(
 ) -> NDArray[np.float64]:
     """Return output multipliers ``in * weight / out``, one per weight scale.
 
-    ``single_product``: compute ``in * weight`` in float32 first, as uint8 convolutions and per-tensor fully connected
-    layers do; otherwise compute everything in float64.
+    If ``single_product``, ``in * weight`` is rounded to float32 first, as in uint8 convolutions and per-tensor fully
+    connected layers. Otherwise, all arithmetic is in float64.
     """
     weights = np.asarray(weight_scales, np.float32)
     if single_product:
@@ -49,14 +49,14 @@ def real_multipliers(
 def convert_bias(
     codes: NDArray[Any], zero_points: Sequence[int], ratios: NDArray[np.float64], sums: str
 ) -> NDArray[np.float64]:
-    """Convert codes of a bias to the scale of sums of the dtype ``sums``; ``ratios``: bias scale / scale of sums."""
+    """Convert bias codes to the scale of sums of dtype ``sums``. ``ratios`` are bias scale / scale of sums."""
     finite = np.where(np.isfinite(ratios), ratios, 0.0)  # sums of such a channel are later multiplied by 0
     return clamp(round_half_away((codes - np.asarray(zero_points, np.float64)) * finite), *code_range(sums))
 
 
 @dataclass(frozen=True, slots=True)
 class ConvFilter:
-    """A prepared filter ``[O, kh, kw, I]``: one matrix ``[kh*kw*I, O/groups]`` per group."""
+    """Prepared filter ``[O, kh, kw, I]``: one matrix ``[kh*kw*I, O/groups]`` per group."""
 
     groups: tuple[Matrix, ...]
     kernel: Pair
@@ -74,7 +74,7 @@ class ConvFilter:
 
 @dataclass(frozen=True, slots=True)
 class DepthwiseFilter:
-    """A prepared depthwise filter ``[kh, kw, C*M]`` in the dtype of the computation."""
+    """Prepared depthwise filter ``[kh, kw, C*M]`` in the dtype of the computation."""
 
     weights: NDArray[Any]
     sums: np.dtype[Any]
@@ -85,7 +85,7 @@ class DepthwiseFilter:
         return int(self.weights.shape[0]), int(self.weights.shape[1])
 
     def repeated(self, columns: int) -> NDArray[Any]:
-        """Return the weights for a row of ``columns`` results, ``[kh, kw, columns*C*M]``. Cache the last result."""
+        """Return the weights for a row of ``columns`` results, ``[kh, kw, columns*C*M]``, from a cache of one."""
         found = self._repeated.get(columns)
         if found is None:
             found = np.tile(self.weights, (1, 1, columns))
@@ -97,8 +97,8 @@ class DepthwiseFilter:
 def conv_filter(w: NDArray[Any], largest: int | None, *, groups: int = 1, sums: str = "int32") -> ConvFilter:
     """Prepare ``w [O, kh, kw, I]``: codes minus zero point, or float32 if ``largest`` is None.
 
-    ``largest`` bounds the magnitude of inputs minus zero point. Result channel ``o`` reads input group
-    ``o // (O / groups)``.
+    ``largest`` bounds the magnitude of inputs minus zero point. Result channel ``o`` reads input group ``o // (O /
+    groups)``.
     """
     out_channels, kh, kw, in_channels = w.shape
     parts = w.reshape(groups, out_channels // groups, kh * kw * in_channels)
@@ -112,7 +112,7 @@ def conv_filter(w: NDArray[Any], largest: int | None, *, groups: int = 1, sums: 
 
 
 def depthwise_filter(w: NDArray[Any], largest: int | None, *, sums: str = "int32") -> DepthwiseFilter:
-    """Prepare ``w [kh, kw, C*M]``; see :func:`conv_filter`."""
+    """Prepare ``w [kh, kw, C*M]`` like :func:`conv_filter`."""
     if largest is None:
         return DepthwiseFilter(np.asarray(w, np.float32), np.dtype(np.float32))
     totals = np.abs(w.astype(np.int64)).sum(axis=(0, 1))
@@ -131,7 +131,7 @@ class Window:
 
     @property
     def extent(self) -> Pair:
-        """Numbers of rows and columns from the first to the last tap."""
+        """Number of rows and columns from the first to the last tap."""
         (kh, kw), (dy, dx) = self.kernel, self.dilation
         return (kh - 1) * dy + 1, (kw - 1) * dx + 1
 
@@ -144,17 +144,17 @@ class Window:
 
 
 class ResultTile(NamedTuple):
-    """One tile of a result: its place in the result and the part of the input that it reads."""
+    """One tile of a result, and the part of the input that it needs."""
 
     place: tuple[slice, slice, slice]  # in the result
     shape: tuple[int, int, int]  # n, rows, columns of the result
-    source: tuple[slice, slice, slice]  # part of the input that the tile reads
+    source: tuple[slice, slice, slice]  # part of the input
     padded: tuple[int, int, int] | None  # n, rows, columns of the padded input; None without padding
-    target: tuple[slice, slice, slice]  # place of ``source`` in the padded input
+    target: tuple[slice, slice, slice]  # position of ``source`` in the padded input
 
 
 class _ResultTiling(NamedTuple):
-    """Tiles of a result ``[N, rows, columns, ...]``; a tile has several images, some rows, or part of a row."""
+    """Tiles of a result ``[N, rows, columns, ...]``. A tile has several images, some rows, or part of a row."""
 
     shape: tuple[int, int, int]
     tiles: tuple[ResultTile, ...]
@@ -165,7 +165,7 @@ def _ranges(size: int, step: int) -> list[Pair]:
 
 
 def _tile_ranges(batch: int, rows: int, columns: int, pixels: int) -> Iterator[tuple[Pair, Pair, Pair]]:
-    """Yield tiles of at most ``pixels`` results that cover the result, as ranges of images, rows and columns."""
+    """Yield tiles of at most ``pixels`` results, as ranges of images, rows and columns."""
     images = max(1, pixels // max(rows * columns, 1))
     height = min(rows, max(1, pixels // max(columns, 1)))
     for n in _ranges(batch, images):
@@ -175,13 +175,12 @@ def _tile_ranges(batch: int, rows: int, columns: int, pixels: int) -> Iterator[t
 
 
 def _pixels(pixel_bytes: int) -> int:
-    """Return the number of result pixels in a tile if each takes ``pixel_bytes``."""
     return max(1, TILE_BYTES // max(pixel_bytes, 1))
 
 
 @lru_cache(maxsize=256)
 def _tiling(image: tuple[int, int, int], window: Window, pixels: int) -> _ResultTiling:
-    """Return the tiles of the result for inputs of ``image`` (N, H, W), computed once per shape."""
+    """Return the tiles of the result for inputs of ``image`` (N, H, W)."""
     batch, height, width = image
     rows, columns = window.output(height, width)
     tiles = tuple(_tile(window, image, *ranges) for ranges in _tile_ranges(batch, rows, columns, pixels))
@@ -218,7 +217,7 @@ def _input_of(x: NDArray[Any], tile: ResultTile, in_zero: int, dtype: np.dtype[A
 
 def _view(x: NDArray[Any], shape: tuple[int, ...], strides: tuple[int, ...]) -> NDArray[Any]:
     """Return a view of ``x`` with another shape and strides, which must stay within its memory."""
-    if x.flags.c_contiguous:  # ten times as fast as the general way
+    if x.flags.c_contiguous:  # ten times as fast as as_strided
         return np.ndarray(shape, x.dtype, x, 0, strides)
     return np.lib.stride_tricks.as_strided(x, shape, strides, writeable=False)
 
@@ -230,7 +229,7 @@ def tap_view(x: NDArray[Any], window: Window, shape: tuple[int, int, int]) -> ND
 
 
 def _taps_apart(x: NDArray[Any], tile: ResultTile, window: Window, in_zero: int, dtype: Any) -> NDArray[Any] | None:
-    """Return copied taps ``[n, h, w, kh, kw, C]`` of a tile if they have fewer elements than its input, else None."""
+    """Return copied taps ``[n, h, w, kh, kw, C]`` of a tile if they are fewer than its input, else None."""
     if tile.padded is None and not in_zero and x.dtype == dtype:
         return None
     spanned = tile.padded or tuple(part.stop - part.start for part in tile.source)
@@ -253,14 +252,14 @@ def _conv_tiling(image: tuple[int, int, int], weights: ConvFilter, window: Windo
 
 
 def _depthwise_tiling(image: tuple[int, int, int], weights: DepthwiseFilter, window: Window) -> _ResultTiling:
-    # Keep the input, copies of its phases, and sums together in the cache.
+    # The input, copies of its phases, and sums should stay in the cache.
     return _tiling(image, window, _pixels(6 * weights.weights.itemsize * int(weights.weights.shape[2])))
 
 
 def single_tile(
     shape: tuple[int, int, int, int], weights: ConvFilter | DepthwiseFilter, window: Window
 ) -> ResultTile | None:
-    """Return the only tile of a convolution of inputs of ``shape``, or None if there is not exactly one."""
+    """Return the only tile of a convolution of inputs of ``shape``, or None if there are several."""
     if isinstance(weights, DepthwiseFilter):
         tiles = _depthwise_tiling(shape[:3], weights, window).tiles
     else:
@@ -296,7 +295,6 @@ def conv2d(
 def _assemble(
     tiling: _ResultTiling, channels: int, dtype: np.dtype[Any], results: Callable[[ResultTile], NDArray[Any]]
 ) -> NDArray[Any]:
-    """Return the whole result, assembled from ``results(tile)`` of every tile."""
     shape = (*tiling.shape, channels)
     if len(tiling.tiles) == 1:
         return results(tiling.tiles[0]).astype(dtype, copy=False).reshape(shape)
@@ -312,7 +310,6 @@ def _finished(sums: NDArray[Any], dtype: np.dtype[Any], finish: Finish | None) -
 
 
 def _tile_sums(taps: NDArray[Any], weights: ConvFilter) -> NDArray[Any]:
-    """Return sums ``[pixels, O]`` of taps ``[n, h, w, kh, kw, C]``, in the dtype of the computation."""
     pixels, step = math.prod(taps.shape[:3]), weights.in_channels
     if len(weights.groups) == 1:
         return weights.groups[0].exact(taps.reshape(pixels, -1))
@@ -334,7 +331,7 @@ def depthwise(
 ) -> NDArray[Any]:
     """Return sums ``[N, OH, OW, C*M]`` of a depthwise convolution of ``x [N, H, W, C]``.
 
-    Result channel ``c*M + m`` reads channel ``c``. ``finish`` and ``dtype`` are as in :func:`conv2d`.
+    Result channel ``c*M + m`` reads channel ``c``. For ``finish`` and ``dtype``, see :func:`conv2d`.
     """
     compute, channels = weights.weights.dtype, int(weights.weights.shape[2])
     tiling = _depthwise_tiling(x.shape[:3], weights, window)
@@ -355,8 +352,9 @@ def depthwise_tile(
 ) -> NDArray[Any]:
     """Return sums ``[n, h, w*C*M]`` or ``[n, h, w, C*M]`` of one padded tile.
 
-    Numpy calls process elements that are contiguous in input, weights and result. With stride 1 these are the elements
-    of a row of results; otherwise the channels or, if channels are few, the columns with one phase modulo the stride.
+    Numpy calls process elements that are contiguous in input, weights and result. With stride 1, these are the elements
+    of a row of results. Otherwise, they are the channels, or, for few channels, the columns of one phase modulo the
+    stride.
     """
     sx, dx = window.stride[1], window.dilation[1]
     channels = int(filters.weights.shape[2])
@@ -383,7 +381,7 @@ def depthwise_tile(
 def _row_sums(
     x: NDArray[Any], repeated: NDArray[Any], window: Window, shape: tuple[int, int, int], dx: int
 ) -> NDArray[Any]:
-    """Return sums ``[n, h, w*C]`` for adjacent columns (stride 1); ``repeated`` is ``[kh, kw, w*C]``."""
+    """Return sums ``[n, h, w*C]`` for adjacent columns (stride 1). ``repeated`` is ``[kh, kw, w*C]``."""
     n, h, _ = shape
     kh, kw, run = repeated.shape
     sn, sh, sw, sc = x.strides
@@ -392,7 +390,6 @@ def _row_sums(
 
 
 def _channel_sums(taps: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
-    """Return sums ``[n, h, w, C]`` of taps ``[n, h, w, kh, kw, C]``, the channels of one pixel at a time."""
     return np.asarray(np.einsum("nhwklc,klc->nhwc", taps, w))
 
 
@@ -409,8 +406,8 @@ def transpose_conv2d(
 ) -> NDArray[Any]:
     """Return sums ``[N, *output, O]`` of a transposed convolution of ``x [N, H, W, I]``, converted by ``finish``.
 
-    Input pixel (y, x) adds its taps at ``y*stride - pad + ky``; taps outside the output are dropped.
-    ``weights`` come from :func:`transpose_filter`. If sums are wider than results, they are computed in parts.
+    Input pixel (y, x) adds its taps at ``y*stride - pad + ky``. Taps outside of the output are dropped. ``weights``
+    come from :func:`transpose_filter`. If sums are wider than results, they are computed in parts.
     """
     channels, kind = weights.out_channels, np.dtype(dtype or weights.sums)
     shape, whole = (x.shape[0], *output, channels), kind == weights.sums
@@ -453,13 +450,13 @@ def _add_transposed(
 
 
 def _reaching(size: int, kernel: int, stride: int, pad: int, output: int) -> Pair:
-    """Return the first input that has a tap in ``[0, output)``, and the number of such inputs."""
+    """Return the first input with a tap in ``[0, output)``, and the number of such inputs."""
     first = max(0, -((kernel - 1 - pad) // stride))
     return first, max(0, min(size, (output - 1 + pad) // stride + 1) - first)
 
 
 def _landing(first: int, last: int, offset: int, stride: int, size: int) -> tuple[slice, slice]:
-    """Return two slices: pixels that land in ``[0, size)``, counted from ``first``, and the positions they land on."""
+    """Return slices of the pixels that land in ``[0, size)``, counted from ``first``, and of their positions."""
     start = max(first, -(offset // stride))
     stop = min(last, (size - 1 - offset) // stride + 1)
     if stop <= start:
@@ -469,7 +466,7 @@ def _landing(first: int, last: int, offset: int, stride: int, size: int) -> tupl
 
 
 def transpose_filter(w: NDArray[Any], largest: int | None, *, sums: str = "int32") -> ConvFilter:
-    """Prepare ``w [O, kh, kw, I]`` of a transposed convolution: one matrix ``[I, kh*kw*O]``."""
+    """Prepare ``w [O, kh, kw, I]`` of a transposed convolution as one matrix ``[I, kh*kw*O]``."""
     out_channels, kh, kw, in_channels = w.shape
     matrix = w.transpose(3, 1, 2, 0).reshape(in_channels, kh * kw * out_channels)
     prepared = float_matrix(matrix) if largest is None else integer_matrix(matrix, largest, sums)

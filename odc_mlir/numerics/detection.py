@@ -3,10 +3,10 @@
 TFLite_Detection_PostProcess keeps the order of equal scores. It drops a box whose overlap with a kept box exceeds the
 threshold. The overlap is the intersection over union, or 0 if a box has no area.
 
-In NON_MAX_SUPPRESSION_V4 and V5, the binary heap of candidates in TensorFlow Lite's reference kernel determines the
-order of equal scores, so the heap is part of the definition. The heap removes its top bottom-up: the hole moves down to
-a leaf, then the last element is put into the hole and rises. A selected box returns to the heap and suppresses itself
-later. A box without area overlaps nothing, not even itself, so it is selected again and again.
+In NON_MAX_SUPPRESSION_V4 and V5, the order of equal scores is that of the binary heap in TensorFlow Lite's reference
+kernel. The heap removes its top bottom-up: the hole moves down to a leaf, then the last element fills the hole and
+rises. A selected box returns to the heap and suppresses itself later. A box without area overlaps nothing, not even
+itself, so it is selected repeatedly.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HALF = np.float32(0.5)
 
 
 def decode_boxes(codes: Floats, anchors: Floats, scales: Floats) -> Floats:
-    """Return the corners ``[n, (y_min, x_min, y_max, x_max)]`` of boxes that are given as offsets from anchors.
+    """Return the corners ``[n, (y_min, x_min, y_max, x_max)]`` of boxes given as offsets from anchors.
 
     ``codes``, ``anchors`` and ``scales`` are in the order (y, x, h, w).
     """
@@ -35,12 +35,12 @@ def decode_boxes(codes: Floats, anchors: Floats, scales: Floats) -> Floats:
 
 
 def descending(values: Array) -> Array:
-    """Return the indices that sort ``values`` in descending order; equal values keep their order."""
+    """Return the indices that sort ``values`` in descending order. Equal values keep their order."""
     return np.argsort(-values, kind="stable")
 
 
 def suppress(boxes: Floats, scores: Floats, most: int, least_score: float, overlap: float) -> Array:
-    """Return indices of at most ``most`` boxes by descending score; drop overlapping boxes and low scores."""
+    """Return indices of at most ``most`` boxes by descending score, without overlapping boxes and low scores."""
     candidates = np.flatnonzero(scores >= np.float32(least_score))
     candidates = candidates[descending(scores[candidates])]
     kept: list[int] = []
@@ -54,7 +54,6 @@ def suppress(boxes: Floats, scores: Floats, most: int, least_score: float, overl
 
 
 def _overlaps(boxes: Floats, areas: Floats, one: int, others: Array | list[int]) -> Floats:
-    """Return the intersection over union of box ``one`` with each of ``others``."""
     low = np.maximum(boxes[one, :2], boxes[others, :2])
     high = np.minimum(boxes[one, 2:], boxes[others, 2:])
     common = np.prod(np.maximum(high - low, np.float32(0)), axis=1, dtype=np.float32)
@@ -65,7 +64,7 @@ def _overlaps(boxes: Floats, areas: Floats, one: int, others: Array | list[int])
 
 @dataclass(frozen=True, slots=True)
 class _CandidateBox:
-    """A candidate box; ``compared`` counts the selected boxes that have already lowered its score."""
+    """A candidate box. ``compared`` counts the selected boxes that have already lowered its score."""
 
     index: int
     score: np.float32
@@ -73,7 +72,7 @@ class _CandidateBox:
 
 
 class _Heap:
-    """Heap of candidates with the best score on top; the heap's moves determine the order of equal scores."""
+    """Heap of candidates, the best score on top. Its moves determine the order of equal scores."""
 
     def __init__(self) -> None:
         self._items: list[_CandidateBox] = []
@@ -100,7 +99,7 @@ class _Heap:
         return best
 
     def _rise(self, hole: int, item: _CandidateBox) -> None:
-        """Move parents worse than ``item`` down from ``hole`` upwards, then put ``item`` into the hole."""
+        """Move parents worse than ``item`` down, then put ``item`` into the hole."""
         items = self._items
         while hole > 0 and items[parent := (hole - 1) // 2].score < item.score:
             items[hole], hole = items[parent], parent
@@ -117,8 +116,8 @@ def select_boxes(
 ) -> tuple[list[int], list[np.float32]]:
     """Return indices and final scores of at most ``most`` ``boxes [n, 4]`` (two corners, y before x).
 
-    A box that overlaps a selected box by ``overlap_threshold`` or more is dropped. With ``sigma`` above 0, smaller
-    overlaps multiply the score by ``exp(-overlap^2 / (2 sigma))``, which may take it below ``score_threshold``.
+    A box that overlaps a selected box by at least ``overlap_threshold`` is dropped. If ``sigma`` is positive, smaller
+    overlaps multiply the score by ``exp(-overlap^2 / (2 sigma))``. The new score may be below ``score_threshold``.
     """
     corners = boxes.astype(np.float32).reshape(-1, 2, 2)
     ordered = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)

@@ -1,4 +1,4 @@
-"""Division of codes by a fixed-point reciprocal, of plain integers as in C, and of reals; integer powers."""
+"""Division: of codes by a fixed-point reciprocal, of integers as in C, of reals; and integer powers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from odc_mlir.numerics.transcendental import leading_zeros, reciprocal
 Array = NDArray[Any]
 Quant = tuple[float, int]
 
-# For integers of up to this many bytes, rounding the quotient to float64 never moves it across an integer.
+# Up to this size of integers, rounding the quotient to float64 never moves it across an integer.
 _FLOAT64_BYTES = 4
 
 
@@ -28,7 +28,7 @@ def div_params(a: Quant, b: Quant, out: Quant, act: tuple[int, int], dtype: str)
 
 
 def div_quantized(a: Array, b: Array, p: MulParams) -> Array:
-    """Return codes of ``a / b``; operands broadcast. The caller must refuse zeros in ``b``.
+    """Return codes of ``a / b``. Operands broadcast. ``b`` must not contain zeros.
 
     A shift by more than 31 bits, undefined in the C kernels, gives zero here.
     """
@@ -49,7 +49,7 @@ def div_quantized(a: Array, b: Array, p: MulParams) -> Array:
 
 
 def sign_bits(x: Array) -> NDArray[np.int64]:
-    """Return the number of redundant sign bits of int32 values: how far each can be shifted left."""
+    """Return the number of redundant sign bits of int32 values, which is the largest left shift."""
     magnitude = np.where(x >= 0, x, 2 * -x - 1)
     return leading_zeros(magnitude) - np.where(x >= 0, 1, 0)
 
@@ -65,7 +65,7 @@ def truncated_quotient(a: Array, b: Array) -> Array:
 
 
 def floor_quotient(a: Array, b: Array) -> Array:
-    """Return ``floor(a / b)``: reals in float64, integers exactly; the smallest integer divided by -1 wraps."""
+    """Return ``floor(a / b)``, for reals in float64. The smallest integer divided by -1 wraps."""
     if a.dtype.kind == "f":
         return np.asarray(np.floor(np.divide(a, b, dtype=np.float64)), a.dtype)
     if a.dtype.itemsize <= _FLOAT64_BYTES:
@@ -75,13 +75,13 @@ def floor_quotient(a: Array, b: Array) -> Array:
 
 
 def floor_remainder(a: Array, b: Array) -> Array:
-    """Return ``a - b * floor(a / b)``, which has the sign of ``b``; an integer ``b`` must not contain 0."""
+    """Return ``a - b * floor(a / b)``, with the sign of ``b``. An integer ``b`` must not contain 0."""
     with np.errstate(all="ignore"):
         return np.asarray(np.remainder(a, b))
 
 
 def integer_power(a: Array, b: Array) -> Array:
-    """Return ``a`` to the power of ``b >= 0`` in int32; overflow gives the smallest integer.
+    """Return ``a`` to the power of ``b >= 0`` in int32. Overflow gives the smallest integer.
 
     Repeated squaring uses integers if no result overflows, else float64, which is exact up to 2^53.
     """
@@ -100,7 +100,6 @@ def integer_power(a: Array, b: Array) -> Array:
 
 
 def _power(base: Array, exponent: Array) -> Array:
-    """Return ``base`` to the power of whole exponents, by squaring."""
     one = base.dtype.type(1)
     result: Array | None = None
     while True:

@@ -55,7 +55,7 @@ class MulParams:
 
 @dataclass(frozen=True, slots=True)
 class ScaleParams:
-    """Integer parameters of a change of scale, and of activations that are just a change of scale and a clamp."""
+    """Integer parameters of a change of scale with a clamp, which covers several activations."""
 
     in_zero: int
     out_zero: int
@@ -87,7 +87,7 @@ def squared_difference_params(a: Quant, b: Quant, out: Quant, act: tuple[int, in
 def _sum_params(
     a: Quant, b: Quant, out: Quant, act: tuple[int, int], dtype: str, left_shift: int, power: int
 ) -> AddParams:
-    """Return parameters of a sum of operands shifted to the left, whose result is raised to ``power`` (1 or 2)."""
+    """Return parameters of a sum of left-shifted operands, raised to ``power`` (1 or 2)."""
     (sa, za), (sb, zb), (sy, zy) = a, b, out
     twice = 2.0 * max(sa, sb)
     qa, ea = quantize_multiplier(_ratio(sa, twice))
@@ -97,7 +97,7 @@ def _sum_params(
 
 
 def mul_params(a: Quant, b: Quant, out: Quant, act: tuple[int, int], dtype: str) -> MulParams:
-    """Return parameters of a multiplication; the real multiplier is computed in float32."""
+    """Return parameters of a multiplication. The real multiplier is computed in float32."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         real = np.float32(np.float32(a[0]) * np.float32(b[0])) / np.float32(out[0])
     q, e = quantize_multiplier(float(real))
@@ -120,17 +120,17 @@ def _ratio(a: float, b: float) -> float:
 
 
 def add_quantized(a: NDArray[Any], b: NDArray[Any], p: AddParams) -> NDArray[Any]:
-    """Return codes of ``a + b``; operands broadcast."""
+    """Return codes of ``a + b``. Operands broadcast."""
     return _scaled_sum(a, b, p, np.add)
 
 
 def sub_quantized(a: NDArray[Any], b: NDArray[Any], p: AddParams) -> NDArray[Any]:
-    """Return codes of ``a - b``; operands broadcast."""
+    """Return codes of ``a - b``. Operands broadcast."""
     return _scaled_sum(a, b, p, np.subtract)
 
 
 def squared_difference_quantized(a: NDArray[Any], b: NDArray[Any], p: AddParams) -> NDArray[Any]:
-    """Return codes of ``(a - b)^2``; operands broadcast."""
+    """Return codes of ``(a - b)^2``. Operands broadcast."""
     return _scaled_sum(a, b, p, lambda a, b: np.square(a - b))
 
 
@@ -142,8 +142,8 @@ def _scaled_sum(a: NDArray[Any], b: NDArray[Any], p: AddParams, combine: Callabl
 
 
 def _shifted(x: NDArray[Any], zero: int, left_shift: int, q: int, e: int) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    """Return the function ``multiply((x - zero) << left_shift, q, e)``; for many elements, it uses a cached table."""
-    if (q, e) == _ONE_HALF and left_shift:  # the operand with the larger scale, which needs no rounding
+    """Return the function ``multiply((x - zero) << left_shift, q, e)``, as a cached table for many elements."""
+    if (q, e) == _ONE_HALF and left_shift:  # the operand with the larger scale needs no rounding
         return functools.partial(_shift, zero=int32(zero) if zero else None, by=int32(left_shift - 1))
     if x.dtype.itemsize == 1 or (x.dtype.itemsize == 2 and x.size > TABLE_16_THRESHOLD):
         table = _shifted_table(x.dtype.name, zero, left_shift, q, e)
@@ -152,14 +152,13 @@ def _shifted(x: NDArray[Any], zero: int, left_shift: int, q: int, e: int) -> Cal
 
 
 def _shift(codes: NDArray[Any], zero: NDArray[Any] | None, by: NDArray[Any]) -> NDArray[np.int32]:
-    """Return ``(codes - zero) << by``, wrapping."""
+    """Return ``(codes - zero) << by`` with wrapping."""
     wide = _centred(codes, zero)
     wide <<= by
     return wide
 
 
 def _centred(codes: NDArray[Any], zero: NDArray[Any] | None) -> NDArray[np.int32]:
-    """Return ``codes - zero`` as a new int32 array."""
     wide = np.asarray(codes.astype(np.int32))
     if zero is not None:
         wide -= zero
@@ -172,7 +171,7 @@ def _shift_and_scale(codes: NDArray[Any], zero: int, left_shift: int, q: int, e:
 
 @lru_cache(maxsize=1024)
 def int32(value: int) -> NDArray[np.int32]:
-    """Return ``value`` as a read-only array of rank 0, which numpy handles faster than a Python integer."""
+    """Return ``value`` as a read-only array of rank 0, which is faster in numpy than a Python integer."""
     array = np.array(value, np.int32)
     array.flags.writeable = False
     return array
@@ -184,7 +183,7 @@ def _shifted_table(dtype: str, zero: int, left_shift: int, q: int, e: int) -> ND
 
 
 def mul_quantized(a: NDArray[Any], b: NDArray[Any], p: MulParams) -> NDArray[Any]:
-    """Return codes of ``a * b``; operands broadcast."""
+    """Return codes of ``a * b``. Operands broadcast."""
     finish = requantizer(p.multiplier, p.exponent, p.out_zero, p.act_min, p.act_max, p.dtype)
     a_zero, b_zero = (int32(zero) if zero else None for zero in (p.a_zero, p.b_zero))
     return in_pairs(lambda a, b: finish(_centred(a, a_zero) * _centred(b, b_zero)), a, b, p.dtype)
@@ -193,9 +192,9 @@ def mul_quantized(a: NDArray[Any], b: NDArray[Any], p: MulParams) -> NDArray[Any
 def scale_quantized(
     x: NDArray[Any], p: ScaleParams, function: Callable[..., NDArray[Any]] | None = None
 ) -> NDArray[Any]:
-    """Requantise codes ``x`` to another scale, zero point or dtype, and clamp them, as RELU operators do.
+    """Requantise codes ``x`` to another scale, zero point or dtype, and clamp them.
 
-    ``function`` (absolute value, negation) is applied to codes minus zero point before scaling.
+    ``function``, such as absolute value or negation, is applied to codes minus zero point before scaling.
     """
     finish = requantizer(p.multiplier, p.exponent, p.out_zero, p.act_min, p.act_max, p.dtype)
 
@@ -207,7 +206,7 @@ def scale_quantized(
 
 
 def joined_codes(x: Quant, out: Quant) -> NDArray[np.uint8]:
-    """Return the table that converts uint8 codes of a concatenation's operand to codes of its result.
+    """Return the table from uint8 codes of a concatenation's operand to codes of its result.
 
     The entries are computed in float32.
     """
@@ -228,7 +227,7 @@ def leaky_params(x: Quant, alpha: float, out: Quant, dtype: str) -> PreluParams:
 
 
 def leaky_quantized(x: NDArray[Any], p: PreluParams) -> NDArray[Any]:
-    """Return codes of ``x`` where it is positive, else of ``alpha * x``."""
+    """Return codes of ``x`` for positive elements, else of ``alpha * x``."""
     low, high = code_range(p.dtype)
 
     def compute(codes: NDArray[Any]) -> NDArray[Any]:
@@ -245,7 +244,7 @@ _COMPARED_SHIFT = 8
 
 
 def compare_params(scale: float) -> tuple[int, int]:
-    """Return ``(multiplier, exponent)`` of the ratio of ``scale`` to the common scale of 1/256."""
+    """Return ``(multiplier, exponent)`` of the ratio of ``scale`` to the common scale 1/256."""
     return quantize_multiplier(float(np.float32(scale)))
 
 

@@ -1,7 +1,7 @@
-"""The 64-bit FarmHash fingerprint of many keys of the same length, for hashed projections.
+"""64-bit FarmHash fingerprints of many keys of equal length, for hashed projections.
 
-FarmHash's ``Fingerprint64`` defines the function and never changes. It mixes keys of up to 16, up to 32, up to 64 and
-more bytes in different ways. Arithmetic is modulo 2^64 on arrays with one entry per key.
+FarmHash's ``Fingerprint64`` defines the function and never changes. Keys of up to 16, 32, 64 and more bytes are mixed
+differently. Arithmetic is modulo 2^64, on arrays with one entry per key.
 """
 
 from __future__ import annotations
@@ -21,13 +21,11 @@ _BLOCK_BYTES = 64
 
 
 def _word(keys: NDArray[np.uint8], at: int, size: int = 8) -> Words:
-    """Return the little-endian word of ``size`` bytes at offset ``at`` of each key."""
     part = np.ascontiguousarray(keys[:, at : at + size])
     return part.view(f"<u{size}")[:, 0].astype(np.uint64)
 
 
 def _turn(x: Words, bits: int) -> Words:
-    """Return ``x`` rotated to the right by ``bits``."""
     return (x >> np.uint64(bits)) | (x << np.uint64(64 - bits))
 
 
@@ -60,7 +58,7 @@ def _up_to_16(keys: NDArray[np.uint8]) -> Words:
 
 
 def _ends(keys: NDArray[np.uint8], first: np.uint64, by: Words) -> tuple[Words, Words, Words]:
-    """Mix the first and last 16 bytes of keys of 17 to 64 bytes: return two sums and the first product."""
+    """Mix the first and last 16 bytes of keys of 17 to 64 bytes. Return two sums and the first product."""
     size = keys.shape[1]
     a, b = _word(keys, 0) * first, _word(keys, 8)
     c, d = _word(keys, size - 8) * by, _word(keys, size - 16) * _K2
@@ -80,7 +78,7 @@ def _up_to_64(keys: NDArray[np.uint8]) -> Words:
 
 
 def _pair(keys: NDArray[np.uint8], at: int, a: Words, b: Words) -> tuple[Words, Words]:
-    """Mix ``a`` and ``b`` with the 32 bytes at offset ``at`` of each key; return two words."""
+    """Mix ``a`` and ``b`` with the 32 bytes at offset ``at`` of each key. Return two words."""
     w, x, y, z = (_word(keys, at + 8 * i) for i in range(4))
     a = a + w
     b = _turn(b + a + z, 21)

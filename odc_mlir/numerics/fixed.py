@@ -1,7 +1,7 @@
 """Fixed-point primitives: multipliers, rounding, requantisation and activation ranges.
 
 The formulas are those of TensorFlow Lite's reference kernels and gemmlowp (double rounding). A real multiplier ``d`` is
-represented by ``q * 2^(e-31)`` with an int32 ``q`` and a small signed ``e``.
+represented as ``q * 2^(e-31)`` with an int32 ``q`` and a small signed ``e``.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def round_half_away(x: NDArray[Any]) -> NDArray[Any]:
 
 
 def quantize_multipliers(real: NDArray[Any] | Sequence[float]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return int32 arrays ``(q, e)`` that represent float64 multipliers as ``q * 2^(e-31)``.
+    """Return int32 arrays ``(q, e)`` for float64 multipliers ``q * 2^(e-31)``.
 
-    Raises ModelError for a multiplier that is not finite, or that is 2^31 or more.
+    Raises ModelError for a multiplier that is not finite, or at least 2^31.
     """
     values = np.asarray(real, np.float64)
     if not np.isfinite(values).all():
@@ -65,7 +65,7 @@ def quantize_multipliers(real: NDArray[Any] | Sequence[float]) -> tuple[NDArray[
 
 
 def quantize_multiplier(real: float) -> tuple[int, int]:
-    """Return the fixed-point form ``(q, e)`` of one multiplier; see :func:`quantize_multipliers`."""
+    """Return the fixed-point form ``(q, e)`` of one multiplier. See :func:`quantize_multipliers`."""
     q, e = quantize_multipliers([real])
     return int(q[0]), int(e[0])
 
@@ -82,7 +82,7 @@ def srdhm(a: Ints, b: Ints) -> NDArray[np.int32]:
 
 
 def rdbpot(x: Ints, n: Ints) -> NDArray[Any]:
-    """Return ``x / 2^n`` rounded to nearest, ties away from zero; 0 <= n <= 62. Keeps the dtype of ``x``."""
+    """Return ``x / 2^n`` rounded to nearest, ties away from zero, in the dtype of ``x``. ``n`` is 0 to 62."""
     values = np.asarray(x)
     wide = values.astype(np.int64)
     shift = np.asarray(n, np.int64)
@@ -105,7 +105,7 @@ def multiply(x: Ints, q: Ints, e: Ints) -> NDArray[np.int32]:
 
 
 def _multiply_by_one(x: NDArray[Any], q: int, e: int) -> NDArray[np.int32]:
-    """Return :func:`multiply` with one multiplier, in place as far as possible."""
+    """Compute :func:`multiply` with one multiplier, in place as far as possible."""
     wide = np.asarray(x.astype(np.int64))
     if e > 0:
         wide <<= int64(min(e, 32))
@@ -125,14 +125,14 @@ def _multiply_by_one(x: NDArray[Any], q: int, e: int) -> NDArray[np.int32]:
 
 @lru_cache(maxsize=1024)
 def int64(value: int) -> NDArray[np.int64]:
-    """Return ``value`` as a read-only array of rank 0, which numpy handles faster than a Python integer."""
+    """Return ``value`` as a read-only array of rank 0, which is faster in numpy than a Python integer."""
     array = np.array(value, np.int64)
     array.flags.writeable = False
     return array
 
 
 def multiply64(x: NDArray[Any], q: Ints, e: Ints) -> NDArray[np.int32]:
-    """Return ``x * q * 2^(e-31)`` for int64 ``x`` below 2^47, rounded once; only 15 bits of ``q`` are used."""
+    """Return ``x * q * 2^(e-31)`` for int64 ``x`` below 2^47, rounded once. Only 15 bits of ``q`` are used."""
     multiplier = np.asarray(q, np.int64)
     reduced = np.where(multiplier >= 0x7FFF0000, 0x7FFF, (multiplier + (1 << 15)) >> 16)
     shift = 15 - np.asarray(e, np.int64)
@@ -141,13 +141,13 @@ def multiply64(x: NDArray[Any], q: Ints, e: Ints) -> NDArray[np.int32]:
 
 @dataclass(frozen=True, slots=True)
 class _Scaling:
-    """Arrays of a :class:`Requantizer` that computes with 32 bits, each with one element or one per channel."""
+    """Arrays of a :class:`Requantizer` with 32-bit arithmetic, each with one element or one per channel."""
 
     doubled: NDArray[Any]
     left: NDArray[Any] | None
     lower: NDArray[Any]
     upper: NDArray[Any]
-    sign: NDArray[Any] | None  # shift that extracts the sign, because negative ties round down
+    sign: NDArray[Any] | None  # shift that extracts the sign, since negative ties round down
     mask: NDArray[Any] | None  # channels with negative ties; None: all channels
     early: NDArray[Any] | None  # part of the last shift, applied before the addition to avoid overflow
     addend: NDArray[Any]
@@ -184,7 +184,6 @@ class _Scaling:
         return scaling.map(lambda row: row.reshape(()) if row.size == 1 else row)  # arrays of rank 0 are faster
 
     def map(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> _Scaling:
-        """Return a copy with ``change`` applied to each array."""
         arrays: list[Any] = [getattr(self, name) for name in self.__slots__]
         changed: list[Any] = [array if array is None else change(array) for array in arrays]
         return _Scaling(*changed)
@@ -195,7 +194,7 @@ class _Scaling:
         return self.finish(acc.astype(np.int64), self.half)
 
     def finish(self, wide: NDArray[Any], offset: NDArray[Any]) -> NDArray[np.int32]:
-        """Return codes for ``wide``, which is overwritten; ``offset`` is added to the product."""
+        """Return codes for ``wide``, which is overwritten. ``offset`` is added to the product."""
         wide *= self.doubled
         wide += offset
         scaled: NDArray[np.int32] = wide.view(np.int32)[..., _HIGH_WORD::2].clip(self.lower, self.upper)
@@ -215,10 +214,12 @@ class _Scaling:
 class Requantizer:
     """Prepared ``clamp(multiply(acc, q, e) + zero_point, low, high)``, per tensor or per channel.
 
-    Calling it maps int32 sums ``[..., C]`` to codes of ``dtype``; ``q`` and ``e`` are scalars or have one entry per
-    channel. The common case computes with 32 bits after the product. It clamps before the last rounding shift. That
-    keeps later steps within 32 bits and gives the same codes, because rounding is monotone and maps ``code << n`` to
-    ``code``. A long shift, for channels with tiny weights, is split; the addend is a multiple of the first part's unit.
+    A call maps int32 sums ``[..., C]`` to codes of ``dtype``. ``q`` and ``e`` are scalars or have one entry per
+    channel.
+
+    The common case computes with 32 bits after the product. It clamps before the last rounding shift, so later steps
+    stay within 32 bits. This gives the same codes, because rounding is monotone and maps ``code << n`` to ``code``. A
+    long shift, for channels with tiny weights, is divided; the addend is a multiple of the first part's unit.
     """
 
     def __init__(self, q: Ints, e: Ints, zero_point: int, low: int, high: int, dtype: str | np.dtype[Any]) -> None:
@@ -239,7 +240,7 @@ class Requantizer:
         most = max(int(upper.max()), int(((upper >> early) + addend).max()))
         self._fast = least >= INT32_MIN and most <= INT32_MAX
         left = np.clip(self.e, 0, 32)
-        # The rounding of negative ties does not matter if the clamp removes all codes below the zero point.
+        # Rounding of negative ties is irrelevant if the clamp removes all codes below the zero point.
         signed = self.low < self.zero_point and bool((right > 0).any())
         mask = None if not signed or (right > 0).all() else -(right > 0).astype(np.int64)
         self._single = self.q.size == 1 and self.e.size == 1
@@ -248,7 +249,6 @@ class Requantizer:
             self._scaling = _Scaling.of(2 * self.q, left, lower, upper, signed, mask, early, addend, right - early)
 
     def __call__(self, acc: NDArray[Any]) -> NDArray[Any]:
-        """Return codes ``[..., C]`` for int32 sums ``[..., C]``."""
         at_once = bool(acc.ndim) and 0 < acc.size <= CHUNK_ELEMENTS and acc.flags.c_contiguous
         if self._single and self._scaling is not None and at_once:
             return self._scaling(acc).astype(self.dtype)
@@ -268,9 +268,9 @@ class Requantizer:
     def of_reals(
         self, bias: NDArray[Any] | None, rows: int, columns: int
     ) -> Callable[[NDArray[Any]], NDArray[Any]] | None:
-        """Return the function that requantises sums plus ``bias``; sums are whole reals ``[rows, columns]``.
+        """Return a function that requantises sums plus ``bias``, for whole reals ``[rows, columns]``.
 
-        None unless there are few elements and sums with bias stay below 2^30, so that bias and multiplier combine.
+        Returns None unless there are few elements and sums with bias stay below 2^30. Bias and multiplier then combine.
         """
         if self._scaling is None or self._scaling.left is not None:
             return None
@@ -295,16 +295,15 @@ def requantizer(q: int, e: int, zero_point: int, low: int, high: int, dtype: str
 def requantize(
     acc: NDArray[Any], q: Ints, e: Ints, zero_point: int, low: int, high: int, dtype: str | np.dtype[Any]
 ) -> NDArray[Any]:
-    """Return ``clamp(multiply(acc, q, e) + zero_point, low, high)``; channels are the last axis."""
+    """Return ``clamp(multiply(acc, q, e) + zero_point, low, high)``. Channels are the last axis."""
     return Requantizer(q, e, zero_point, low, high, dtype)(np.asarray(acc, np.int32))
 
 
 class WideRequantizer:
     """Requantisation of int64 sums by :func:`multiply64`, for 16-bit activations.
 
-    ``q`` and ``e`` are scalars or have one entry per channel.
-
-    ``fields`` are the 15-bit multiplier, the addend and the shift.
+    ``q`` and ``e`` are scalars or have one entry per channel. ``fields`` are the 15-bit multiplier, the addend and the
+    shift.
     """
 
     def __init__(self, q: Ints, e: Ints, zero_point: int, low: int, high: int, dtype: str | np.dtype[Any]) -> None:
@@ -320,7 +319,6 @@ class WideRequantizer:
         self._low, self._high, self.dtype = np.array(low, np.int32), np.array(high, np.int32), np.dtype(dtype)
 
     def __call__(self, acc: NDArray[Any]) -> NDArray[Any]:
-        """Return codes ``[..., C]`` for int64 sums ``[..., C]``."""
         return in_rows(self._scale, acc, self.dtype) if acc.ndim else np.asarray(self._scale(acc), self.dtype)
 
     def _scale(self, rows: NDArray[Any]) -> NDArray[Any]:
@@ -342,7 +340,7 @@ def requantize_real(
 ) -> NDArray[Any]:
     """Return ``clamp(round(acc * factors) + zero_point, low, high)`` in float64, halves away from zero.
 
-    Since 2025, LiteRT requantises fully connected layers in this way. ``factors``: one entry, or one per channel.
+    LiteRT requantises fully connected layers in this way since 2025. ``factors`` has one entry, or one per channel.
     """
 
     def scale(rows: NDArray[Any]) -> NDArray[Any]:
@@ -352,7 +350,7 @@ def requantize_real(
 
 
 def activation_bounds(activation: str) -> tuple[float | None, float | None]:
-    """Return the bounds of a fused activation (None: no bound); raise UnsupportedError for other activations."""
+    """Return the bounds of a fused activation (None: no bound). Raises UnsupportedError for others."""
     try:
         return _ACTIVATION_BOUNDS[activation]
     except KeyError:
@@ -361,7 +359,7 @@ def activation_bounds(activation: str) -> tuple[float | None, float | None]:
 
 
 def real_bounds(activation: str) -> tuple[float, float]:
-    """Return the bounds of real results: those of the activation, or the largest float32 where it has no bound."""
+    """Return the bounds of real results of a fused activation, by default those of float32."""
     low, high = activation_bounds(activation)
     return -LARGEST_REAL if low is None else low, LARGEST_REAL if high is None else high
 

@@ -1,7 +1,7 @@
 """Logistic function and hyperbolic tangent in 16-bit fixed point, for gates of recurrent operators.
 
 The arithmetic is gemmlowp's for int16: "Qk" has k integer bits and 15 - k fraction bits. Multiplication returns the
-saturated, rounded high half of the doubled product. Each function is computed once for all 2^16 arguments.
+saturated, rounded high half of the doubled product. Each function is tabulated once for all 2^16 arguments.
 """
 
 from __future__ import annotations
@@ -92,7 +92,6 @@ def _tanh_table(bits: int) -> NDArray[np.int16]:
 
 
 def _codes() -> Wide:
-    """Return all int16 codes, ordered by their bits."""
     return np.arange(1 << 16, dtype=np.uint16).view(np.int16).astype(np.int64)
 
 

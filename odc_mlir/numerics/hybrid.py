@@ -1,7 +1,7 @@
-"""Float activations times 8-bit weights: rows are quantised dynamically, and sums of products of codes are exact.
+"""Products of float activations and 8-bit weights, with dynamically quantised rows and exact sums.
 
 The formulas follow TensorFlow Lite's hybrid kernels. Each row of activations has its own scale, and in the asymmetric
-form its own zero point, both derived from its range.
+form its own zero point. Both are derived from the row's range.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Convert = Callable[[NDArray[np.float32], slice], NDArray[np.int32]]
 
 
 def quantize_rows(x: NDArray[Any], *, asymmetric: bool = False) -> QuantizedRows:
-    """Quantise float32 ``x [N, K]`` to 8 bits, each row by its own range; a row of zeros has the scale 1."""
+    """Quantise float32 ``x [N, K]`` to 8 bits, each row by its own range. A row of zeros has scale 1."""
     x = np.asarray(x, np.float32)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         convert, scales = _asymmetric(x) if asymmetric else _symmetric(x)
@@ -48,7 +48,7 @@ def quantize_rows(x: NDArray[Any], *, asymmetric: bool = False) -> QuantizedRows
 
 
 def _symmetric(x: NDArray[np.float32]) -> tuple[Convert, NDArray[np.float32]]:
-    """Return the conversion of rows to codes from -127 to 127, scaled by the largest magnitude; NaN becomes 0."""
+    """Return the conversion of rows to codes -127 to 127, scaled by the largest magnitude. NaN becomes 0."""
     if x.size <= PART_ELEMENTS:
         largest = np.abs(x).max(axis=1, initial=0)
     else:
@@ -60,14 +60,14 @@ def _symmetric(x: NDArray[np.float32]) -> tuple[Convert, NDArray[np.float32]]:
         codes = x * inverse[rows]
         if has_nan(codes):
             codes = np.nan_to_num(codes)
-        codes += signed_half(codes)  # with the truncation that follows, this rounds halves away from zero
+        codes += signed_half(codes)  # rounds halves away from zero, together with the following truncation
         return limit(codes, -_LIMIT, _LIMIT, codes).astype(np.int32)
 
     return convert, scales.astype(np.float32)
 
 
 def _asymmetric(x: NDArray[np.float32]) -> tuple[Convert, NDArray[np.float32]]:
-    """Return the conversion of rows to codes minus zero point; the rows' ranges are extended to contain zero."""
+    """Return the conversion of rows to codes minus zero point. Ranges are extended to contain zero."""
     least = x.min(axis=1, initial=0).astype(np.float64)
     most = x.max(axis=1, initial=0).astype(np.float64)
     flat = least == most
@@ -87,7 +87,7 @@ def _asymmetric(x: NDArray[np.float32]) -> tuple[Convert, NDArray[np.float32]]:
 
 
 class HybridMatrix:
-    """int8 weights ``[O, K]`` with one scale, or one per row, prepared to multiply quantised rows."""
+    """int8 weights ``[O, K]`` with one scale, or one per row, prepared for products with quantised rows."""
 
     def __init__(self, weights: NDArray[np.int8], scales: NDArray[Any]) -> None:
         self._matrix: Matrix = integer_matrix(weights.T, _LARGEST)

@@ -21,19 +21,19 @@ Function = Callable[[NDArray[Any]], NDArray[Any]]
 
 _STEPS = 512
 _LOW, _HIGH = -(1 << 15), (1 << 15) - 1
-LARGEST_ERROR = 32  # error limit of an interpolated table in codes (1/1024 of the range), if results fill the range
+LARGEST_ERROR = 32  # error limit of an interpolated table in codes (1/1024 of the range), if results use the full range
 _FEW_CODES = 2  # least error limit, for results that use a small part of the range
 _TRIED_STEP = 32  # every 32nd code is checked
 _EXP_RANGE = 10.0  # softmax tabulates e^x on [-10, 0]
 _SIGMOID_SIZE = 256
 _POWER_TOLERANCE = 1e-3
-_KEPT_ELEMENTS = 1 << 17  # number of elements up to which exponentials are kept
+_KEPT_ELEMENTS = 1 << 17  # largest number of elements with exponentials kept in memory
 
 
 def wide_table(
     function: Function, least: float, most: float, out_least: float, out_most: float, real: type = np.float64
 ) -> NDArray[np.int64]:
-    """Return 513 entries of a function over ``[least, most]``, scaled so that the result fills int16.
+    """Return 513 entries of a function over ``[least, most]``, scaled so that results fill int16.
 
     Each entry is corrected by half the error of linear interpolation in the middle of its step. All arithmetic uses the
     type ``real``: float64 for softmax, float32 otherwise.
@@ -58,7 +58,7 @@ def wide_table(
 
 
 def look_up(table: NDArray[np.int64], codes: NDArray[Any]) -> NDArray[np.int64]:
-    """Return interpolated entries of a :func:`wide_table` for int16 codes; slopes have 16 bits."""
+    """Return interpolated entries of a :func:`wide_table` for int16 codes. Slopes have 16 bits."""
     wide = codes.astype(np.int64)
     index, offset = (_STEPS // 2) + (wide >> 7), wide & 127
     slopes = np.diff(table).astype(np.int16).astype(np.int64)
@@ -72,7 +72,7 @@ def real_table16(
     """Return results of a float32 function for all int16 codes by an interpolated table, or None.
 
     Codes are ordered by their bits; zero points are 0. Returns None if the interpolation error exceeds 1/1024 of the
-    largest result, as near a pole or for a steep function. ``by_reference`` skips this check, as the reference does.
+    largest result, as for poles or steep functions. ``by_reference`` skips this check, as the reference does.
     """
 
     def limit(scale: float, code: int) -> float:
@@ -94,7 +94,7 @@ def real_table16(
 
 
 def real_codes16(function: Function, in_quant: tuple[float, int], out_quant: tuple[float, int]) -> Function:
-    """Return results of a float32 function for int16 codes; ``*_quant`` are (scale, zero point)."""
+    """Return results of a float32 function for int16 codes. ``*_quant`` are (scale, zero point)."""
     scale, zero = np.float32(in_quant[0]), in_quant[1]
 
     def compute(codes: NDArray[Any]) -> NDArray[Any]:
@@ -108,7 +108,7 @@ def real_codes16(function: Function, in_quant: tuple[float, int], out_quant: tup
 
 @cache
 def exponential_table() -> NDArray[np.int64]:
-    """Return the :func:`wide_table` of ``e^x`` for x in [-10, 0], which :func:`softmax16_codes` uses."""
+    """Return the :func:`wide_table` of ``e^x`` for x in [-10, 0], used by :func:`softmax16_codes`."""
     return wide_table(np.exp, -_EXP_RANGE, 0.0, -1.0, 1.0)
 
 
@@ -119,7 +119,7 @@ def _reciprocal_table() -> NDArray[np.int64]:
 
 
 def softmax16_params(scale: float, beta: float) -> tuple[int, int]:
-    """Return ``(multiplier, exponent)`` that convert differences from the maximum to steps of 10/65535."""
+    """Return ``(multiplier, exponent)`` from differences to the maximum to steps of 10/65535."""
     product = float(np.float32(np.float32(scale) * np.float32(beta)))
     return quantize_multiplier(product / (_EXP_RANGE / 65535.0))
 
@@ -134,8 +134,8 @@ def softmax16_codes(
 ) -> NDArray[np.int16]:
     """Return the softmax of int16 codes along the last axis, as int16 codes with scale 1/32768.
 
-    The zero point is 0. ``entries`` replaces :func:`exponential_table`. Exponentials depend only on the difference from
-    the row's maximum, so for large tensors, the exponentials of all differences are tabulated.
+    The zero point is 0. ``entries`` overrides :func:`exponential_table`. Exponentials depend only on the difference
+    from the row's maximum. For large tensors, the exponentials of all differences are tabulated.
     """
     if entries is not None:
         exponentials: Function = functools.partial(
@@ -155,7 +155,7 @@ def softmax16_codes(
 
 
 def _softmax16_rows(rows: NDArray[np.int16], exponentials: Function, result: NDArray[np.int16]) -> None:
-    """Compute the softmax of rows into ``result``; keep 15-bit exponentials between the two passes."""
+    """Compute the softmax of rows into ``result``. 15-bit exponentials are kept between both passes."""
     terms, totals = np.empty(rows.shape, np.int16), np.empty((len(rows), 1), np.int64)
     for part in row_slices(rows):
         found = exponentials(below_maximum(rows[part]))
@@ -184,7 +184,6 @@ def _exponentials(
 
 @lru_cache(maxsize=16)
 def _exponentials_below(multiplier: int, exponent: int) -> NDArray[np.int16]:
-    """Return exponentials of all differences, 0 to 65535."""
     table = _exponentials(np.arange(1 << 16, dtype=np.uint16), multiplier, exponent).astype(np.int16)
     table.flags.writeable = False
     return table
@@ -192,7 +191,7 @@ def _exponentials_below(multiplier: int, exponent: int) -> NDArray[np.int16]:
 
 @dataclass(frozen=True, slots=True)
 class SigmoidParams:
-    """Parameters that map int16 codes to table positions: ``(x * multiplier + half) >> shift``."""
+    """Parameters from int16 codes to table positions: ``(x * multiplier + half) >> shift``."""
 
     multiplier: int
     shift: int
@@ -214,7 +213,7 @@ def sigmoid_params(scale: float, *, largest_shift: int) -> SigmoidParams:
 
 @cache
 def sigmoid_table() -> NDArray[np.int64]:
-    """Return 65536 times the logistic function at k/24, corrected for interpolation; the last entry is saturated."""
+    """Return 65536 times the logistic function at k/24, corrected for interpolation. The last entry is saturated."""
 
     def at(k: NDArray[Any]) -> NDArray[Any]:
         return np.asarray(65536 / (1 + np.exp(-k / 24)))
@@ -229,7 +228,7 @@ def sigmoid_table() -> NDArray[np.int64]:
 def _sigmoid(
     x: NDArray[Any], p: SigmoidParams, index_bits: int, saturated: int, entries: NDArray[np.int64] | None
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-    """Return the sign of scaled positions, and the table interpolated at their magnitudes."""
+    """Return the sign of scaled positions, and the interpolated table at their magnitudes."""
     half = 1 << (p.shift - 1) if p.shift else 0
     position = (x.astype(np.int64) * p.multiplier + half) >> p.shift
     magnitude = np.abs(position)
@@ -243,7 +242,7 @@ def _sigmoid(
 def logistic16(x: NDArray[Any], p: SigmoidParams, entries: NDArray[np.int64] | None = None) -> NDArray[np.int16]:
     """Return the logistic function of int16 codes, as codes with scale 1/32768 and zero point 0.
 
-    ``entries``: table to use instead of :func:`sigmoid_table`.
+    ``entries`` overrides :func:`sigmoid_table`.
     """
 
     def compute(codes: NDArray[Any]) -> NDArray[Any]:
@@ -256,7 +255,7 @@ def logistic16(x: NDArray[Any], p: SigmoidParams, entries: NDArray[np.int64] | N
 def tanh16(x: NDArray[Any], p: SigmoidParams, entries: NDArray[np.int64] | None = None) -> NDArray[np.int16]:
     """Return the hyperbolic tangent of int16 codes, as codes with scale 1/32768 and zero point 0.
 
-    ``entries``: table to use instead of :func:`sigmoid_table`.
+    ``entries`` overrides :func:`sigmoid_table`.
     """
 
     def compute(codes: NDArray[Any]) -> NDArray[Any]:
@@ -268,7 +267,7 @@ def tanh16(x: NDArray[Any], p: SigmoidParams, entries: NDArray[np.int64] | None 
 
 @dataclass(frozen=True, slots=True)
 class PowerAddParams:
-    """Right shifts of the operands of an addition whose scales are powers of two; at most one shift is not 0."""
+    """Right shifts of the operands of an addition with power-of-two scales. At least one shift is 0."""
 
     a_shift: int
     b_shift: int
@@ -289,7 +288,7 @@ def power_add_params(a: float, b: float, out: float, act: tuple[int, int]) -> Po
 
 
 def power_add(a: NDArray[Any], b: NDArray[Any], p: PowerAddParams, *, subtract: bool = False) -> NDArray[np.int16]:
-    """Return int16 codes of ``a + b`` or ``a - b``: shift one operand, saturate, clamp; operands broadcast."""
+    """Return int16 codes of ``a + b`` or ``a - b``: shift one operand, saturate, clamp. Operands broadcast."""
 
     def compute(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
         left, right = rdbpot(a.astype(np.int64), p.a_shift), rdbpot(b.astype(np.int64), p.b_shift)

@@ -1,11 +1,11 @@
-"""Functions of 16-bit codes by a sum of interpolated tables, each finer around zero than the previous one.
+"""Functions of 16-bit codes as a sum of interpolated tables, each finer around zero than the previous one.
 
 A table of 513 entries has one entry per 128 codes and interpolates linearly. Near zero, roots, logarithms and poles
-have too much curvature for one table. Table ``k`` covers the codes within ``2^15 / 4^k`` of zero. A code times ``4^k``
-is the position in the table, so entries are ``4^k`` times closer. The table holds the error of the previous tables'
-sum, and 0 outside its codes. Within the codes of the next table, it stays constant at the values at their ends: the
+have too much curvature for one table. Table ``k`` covers the codes within ``2^15 / 4^k`` of zero. The position in the
+table is the code times ``4^k``, so entries are ``4^k`` times closer. The table holds the error of the previous tables'
+sum, and 0 outside of its codes. Within the codes of the next table, it stays constant at the values at their ends. The
 remaining error is then smooth, except for a step between the last negative entry and zero. Slopes have 16 bits, so half
-of a larger step is moved one entry earlier.
+of a larger step moves one entry earlier.
 
 If results saturate at the largest code, interpolation would cut the corner. Therefore the first table minus ``base``
 follows the function beyond saturation as far as 16 bits allow, and the sum is saturated.
@@ -30,8 +30,8 @@ Function = Callable[[NDArray[Any]], NDArray[Any]]
 _LOW, _HIGH = code_range("int16")
 _STEP = 128  # distance between entries of the first table, in codes
 _MOST = 5  # largest number of tables: entries of the fifth are half a code apart
-_KEPT = 256  # number of cached sums; several quantisations of a model share most scales
-_EXACT = 2  # accepted error in codes: with a larger one, more tables are tried
+_KEPT = 256  # number of cached sums; quantisations of one model share most scales
+_EXACT = 2  # accepted error in codes; above it, more tables are tried
 _POSITIONS = np.arange(_LOW, _HIGH + 2, _STEP)
 _ZERO = len(_POSITIONS) // 2  # index of code 0
 _CODES = np.arange(_LOW, _HIGH + 1, dtype=np.int16)
@@ -90,7 +90,7 @@ def table_sum(function: Function, in_scale: float, out_scale: float) -> TableSum
 
 
 class _Exact:
-    """Exact results in codes, minus ``base``; also defined between codes."""
+    """Exact results in codes minus ``base``, also between codes."""
 
     def __init__(self, function: Function, in_scale: float, out_scale: float) -> None:
         self._function, self._in_scale, self._out_scale = function, np.float64(np.float32(in_scale)), out_scale
@@ -110,8 +110,8 @@ class _Exact:
 def _entries(exact: _Exact, before: NDArray[np.int64], place: int) -> NDArray[np.int64]:
     """Return the error of ``before``, the sum of coarser tables, at the entries of table ``place``.
 
-    Entries are corrected by half the interpolation error in the middle of their step if there are codes between them,
-    except the entry at zero, which stays exact.
+    If there are codes between entries, each entry except zero is corrected by half the interpolation error in the
+    middle of its step.
     """
 
     def left(codes: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -130,7 +130,7 @@ def _entries(exact: _Exact, before: NDArray[np.int64], place: int) -> NDArray[np
 
 
 def _flattened(entries: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return ``entries`` made constant within the range of the next table."""
+    """Return ``entries``, constant within the range of the next table."""
     found, reach = entries.copy(), len(entries) // 8
     found[_ZERO : _ZERO + reach] = found[_ZERO + reach]
     found[_ZERO - reach : _ZERO] = found[_ZERO - reach]
@@ -138,7 +138,6 @@ def _flattened(entries: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _table(entries: NDArray[np.int64]) -> NDArray[np.int16] | None:
-    """Return a table of ``entries``, or None if a slope exceeds 16 bits."""
     found = entries.copy()
     if abs(found[_ZERO] - found[_ZERO - 1]) > _HIGH:
         found[_ZERO - 1] = (found[_ZERO - 2] + found[_ZERO]) // 2

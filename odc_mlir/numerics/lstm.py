@@ -1,8 +1,8 @@
-"""The integer LSTM cells of TensorFlow Lite: 8-bit inputs and outputs, 16-bit gates and cell state.
+"""Integer LSTM cells of TensorFlow Lite: 8-bit inputs and outputs, 16-bit gates and cell state.
 
 Gates are computed in Q3 (3 integer bits), and their logistic functions and tangents in Q0. Parameters of the full cell
 are integers, derived from scales with the reference's float32 roundings. Inputs and outputs of the basic cell are uint8
-with the scale 1/128 and the zero point 128; its state is in Q4.
+with scale 1/128 and zero point 128. Its state is in Q4.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ZERO = 128  # zero point of the basic cell's inputs and outputs
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """The real factor ``multiplier * 2^(exponent - 31)``."""
+    """Real factor ``multiplier * 2^(exponent - 31)``."""
 
     multiplier: int
     exponent: int
@@ -45,7 +45,7 @@ class Factor:
 
 @dataclass(frozen=True, slots=True)
 class GateNorm:
-    """Layer normalisation of a gate: weights and bias ``[C]``, and the variance that replaces a zero variance."""
+    """Layer normalisation of a gate: weights and bias ``[C]``, and the variance that replaces 0."""
 
     weights: Codes  # int16
     bias: Codes  # int32
@@ -55,9 +55,9 @@ class GateNorm:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """One gate: weights ``[C, I]`` and ``[C, O]`` (int8), biases ``[C]`` that include zero-point terms (int32).
+    """One gate: weights ``[C, I]`` and ``[C, O]`` (int8), biases ``[C]`` with zero-point terms (int32).
 
-    ``peephole``: weights ``[C]`` of the cell state (int16), or None for a gate without peephole.
+    ``peephole``: int16 weights ``[C]`` of the cell state, or None.
     """
 
     inputs: Codes
@@ -73,7 +73,7 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """int8 weights ``[O, C]``, bias ``[O]`` that includes the term of the hidden zero point, and ``clip`` in codes."""
+    """int8 weights ``[O, C]``, bias ``[O]`` with the term of the hidden zero point, and ``clip`` in codes."""
 
     weights: Codes
     bias: Codes
@@ -83,7 +83,7 @@ class Projection:
 
 @dataclass(frozen=True, slots=True)
 class CellParameters:
-    """Parameters of the cell: ``exponent`` of its state's scale, ``clip`` in codes (0: none)."""
+    """Parameters of the cell: ``exponent`` of the state's scale, ``clip`` in codes (0: none)."""
 
     exponent: int
     clip: int
@@ -94,7 +94,7 @@ class CellParameters:
 
 
 class IntegerLstm:
-    """A prepared cell; the input gate is None if it is coupled to the forget gate."""
+    """Prepared cell. The input gate is None if it is coupled to the forget gate."""
 
     def __init__(self, gate_list: Sequence[Gate | None], cell: CellParameters) -> None:
         self.present = [index for index, gate in enumerate(gate_list) if gate is not None]
@@ -108,7 +108,7 @@ class IntegerLstm:
             self._projection = _Stack([(projection.weights, projection.bias, projection.factor)])
 
     def inputs(self, x: Codes, aux: Codes | None = None) -> Codes:
-        """Return the contributions of inputs ``[N, I]`` to all gates, ``[N, gates * C]``; N may span several steps."""
+        """Return the contributions of inputs ``[N, I]`` to all gates, ``[N, gates * C]``, for any number of steps."""
         return saturate16(self._inputs.product(x).astype(np.int64))
 
     def step(self, inputs: Codes, state: tuple[Codes, ...]) -> tuple[Codes, ...]:
@@ -142,7 +142,7 @@ class IntegerLstm:
 
 
 class _Stack:
-    """Products of several matrices with the same operand, concatenated; each matrix has its own factor."""
+    """Concatenated products of one operand with several matrices. Each matrix has its own factor."""
 
     def __init__(self, parts: Sequence[tuple[Codes, Codes, Factor]]) -> None:
         rows = [len(weights) for weights, _, _ in parts]
@@ -164,8 +164,8 @@ def next_cell(
 ) -> NDArray[np.int16]:
     """Return the new cell state from the gates' arguments (int16, Q3) and the old state.
 
-    ``entry``: the input gate's argument, or None if the gate is one minus the forget gate. ``exponent``: exponent of
-    the state's scale; ``clip``: in codes, 0 for none.
+    ``entry`` is the input gate's argument, or None if the gate is one minus the forget gate. ``exponent`` is that of
+    the state's scale. ``clip`` is in codes, 0 for none.
     """
     kept = gates.logistic(forget).astype(np.int64)
     taken = gates.HIGH - kept if entry is None else gates.logistic(entry).astype(np.int64)
@@ -175,12 +175,15 @@ def next_cell(
 
 
 def hidden_products(output: Codes, cell: Codes, exponent: int) -> NDArray[np.int64]:
-    """Return the output gate times the tangent of the new cell state, in Q30; ``output``: the gate's argument in Q3."""
+    """Return the output gate times the tangent of the new cell state, in Q30.
+
+    ``output`` is the gate's argument in Q3.
+    """
     return gates.logistic(output).astype(np.int64) * gates.tanh(cell, 15 + exponent)
 
 
 def layer_norm(x: Codes, norm: GateNorm) -> NDArray[np.int16]:
-    """Normalise rows of int16 codes ``[N, C]``, then apply weights and bias; the result is in Q3."""
+    """Normalise rows of int16 codes ``[N, C]``, then apply weights and bias. The result is in Q3."""
     x = x.astype(np.int64)
     count = x.shape[1]
     mean = _truncated(x.sum(axis=1, keepdims=True) << _NORM_FRACTION, count)
@@ -196,7 +199,6 @@ def layer_norm(x: Codes, norm: GateNorm) -> NDArray[np.int16]:
 
 
 def _truncated(a: NDArray[np.int64], b: int) -> NDArray[np.int64]:
-    """Return the quotient rounded toward zero."""
     return np.asarray(np.sign(a) * (np.abs(a) // b))
 
 
@@ -205,13 +207,13 @@ def _pair(factor: Factor) -> tuple[int, int]:
 
 
 def bias_with_zero(weights: Codes, zero_point: int, bias: Codes | None = None) -> NDArray[np.int32]:
-    """Return ``bias - zero_point * row sums``, ``[rows]``: the bias for inputs that include their zero point."""
+    """Return the bias ``bias - zero_point * row sums``, ``[rows]``, for inputs with their zero point."""
     sums = weights.astype(np.int64).sum(axis=1) * -zero_point
     return wrap32(sums if bias is None else sums + bias)
 
 
 def product_factor(a: float, b: float, result: float) -> Factor:
-    """Return the factor ``a * b / result``; each step is rounded to float32."""
+    """Return the factor ``a * b / result``, rounded to float32 after each step."""
     product = np.float32(np.float32(a) * np.float32(b))
     return Factor(*quantize_multiplier(float(np.float32(product / np.float32(result)))))
 
@@ -228,12 +230,12 @@ def hidden_factor(scale: float) -> Factor:
 
 
 def clip_code(limit: float, scale: float, largest: int) -> int:
-    """Return a clipping bound as a code, truncated; 0 for none."""
+    """Return a clipping bound as a code, truncated, or 0 for none."""
     return int(min(float(np.float32(limit) / np.float32(scale)), largest)) if limit > 0 else 0
 
 
 def gate_norm(weights: Codes, bias: Codes, scale: float) -> GateNorm:
-    """Return the layer normalisation whose ``weights`` have this scale."""
+    """Return the layer normalisation with ``weights`` of this scale."""
     least = max(1, int(np.float32(_LARGEST_GUARD) * np.float32(scale)))
     return GateNorm(weights, bias, Factor(*quantize_multiplier(float(np.float32(scale)))), least)
 
@@ -261,7 +263,7 @@ class BasicCell:
 
 
 def basic_cell(weights: Codes, weight_zero: int, bias: Codes, bias_scale: float) -> BasicCell:
-    """Prepare ``weights [4*O, I + O]`` and ``bias [4*O]``; sums have ``bias_scale``."""
+    """Prepare ``weights [4*O, I + O]`` and ``bias [4*O]``. Sums have ``bias_scale``."""
     q, e = quantize_multiplier(float(np.float32(1 << 15 - gates.GATE_BITS) * np.float32(bias_scale)))
     return BasicCell(integer_matrix((weights.astype(np.int32) - weight_zero).T, ZERO), bias, q, e)
 
@@ -269,7 +271,7 @@ def basic_cell(weights: Codes, weight_zero: int, bias: Codes, bias_scale: float)
 def basic_step(sums: NDArray[np.int16], state: Codes) -> tuple[NDArray[np.uint8], NDArray[np.int16]]:
     """Return output and new cell state ``[N, O]`` from sums ``[N, 4*O]``.
 
-    The gates' order is input, modulation, forget, output.
+    The order of gates is input, modulation, forget, output.
     """
     entry, modulation, forget, output = (np.ascontiguousarray(part) for part in np.split(sums, 4, axis=1))
     added = srdhm16(_wide(gates.logistic(entry)), _wide(gates.tanh(modulation, gates.GATE_BITS)))

@@ -1,4 +1,4 @@
-"""Look-up tables over all codes of an 8-bit or 16-bit type, indexed by the code's bits."""
+"""Lookup tables over all codes of an 8-bit or 16-bit type, indexed by the code's bits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Function = Callable[[NDArray[Any]], NDArray[Any]]
 _INDEX, _NARROW_INDEX = np.dtype(np.intp), np.dtype(np.uint16)
 _EIGHT = {dtype: np.array(8, dtype) for dtype in (_INDEX, _NARROW_INDEX)}
 
-TABLE_16_THRESHOLD = 1 << 17  # number of elements from which a table of 65536 codes or pairs pays off
+TABLE_16_THRESHOLD = 1 << 17  # least number of elements for a table of 65536 codes or pairs
 
 
 def codes_by_bits(dtype: str | np.dtype[Any]) -> NDArray[Any]:
@@ -33,7 +33,7 @@ def tabulate(function: Function, dtype: str | np.dtype[Any]) -> NDArray[Any]:
 
 
 def tabulate_pairs(function: Callable[..., NDArray[Any]], a: np.dtype[Any], b: np.dtype[Any]) -> NDArray[Any]:
-    """Return the table of a function of two 8-bit codes; its index is ``256 * a + b`` modulo 65536."""
+    """Return the table of a function of two 8-bit codes, with index ``256 * a + b`` modulo 65536."""
     first, second = codes_by_bits(a)[:, None], codes_by_bits(b)[None, :]
     results = function(first, second)
     table = np.empty(1 << 16, results.dtype)
@@ -67,9 +67,9 @@ def real_table(
     in_dtype: str | np.dtype[Any],
     out_dtype: str | np.dtype[Any],
 ) -> NDArray[Any]:
-    """Return the table of a float32 function from 8-bit codes to codes; ``*_quant`` are (scale, zero point).
+    """Return the table of a float32 function from 8-bit codes to codes. ``*_quant`` are (scale, zero point).
 
-    The result is multiplied by the float32 reciprocal of the scale, not divided, and rounded half away from zero.
+    The result is multiplied by the float32 reciprocal of the scale and rounded half away from zero.
     """
     codes = codes_by_bits(in_dtype).astype(np.int64)
     x = np.float32(in_quant[0]) * (codes - in_quant[1]).astype(np.float32)

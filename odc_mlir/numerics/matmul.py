@@ -1,7 +1,7 @@
-"""Exact integer matrix products through floating-point BLAS.
+"""Exact integer matrix products by floating-point BLAS.
 
-A float32 product of integer matrices is exact, in any order of summation, if every partial sum is below 2^24; a float64
-product if it is below 2^53. The bound is the largest input magnitude times the largest sum of weight magnitudes.
+A float32 product of integer matrices is exact, in any order of summation, if every partial sum is below 2^24, a float64
+product below 2^53. The bound is the largest input magnitude times the largest sum of weight magnitudes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FLOAT64_EXACT = 1 << 53
 
 
 def compute_dtype(largest_sum: int) -> np.dtype[Any]:
-    """Return the cheapest dtype that holds every partial sum up to ``largest_sum`` exactly."""
+    """Return the cheapest dtype that represents all partial sums up to ``largest_sum`` exactly."""
     if largest_sum < FLOAT32_EXACT:
         return np.dtype(np.float32)
     return np.dtype(np.float64 if largest_sum < FLOAT64_EXACT else np.int64)
@@ -25,13 +25,13 @@ def compute_dtype(largest_sum: int) -> np.dtype[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Right-hand side ``[K, N]`` in the dtype of the computation; ``sums`` is the dtype of results."""
+    """Right-hand side ``[K, N]`` in the dtype of the computation. ``sums`` is the dtype of results."""
 
     values: NDArray[Any]
     sums: np.dtype[Any]
 
     def product(self, a: NDArray[Any]) -> NDArray[Any]:
-        """Return ``a [M, K] @ values`` as ``[M, N]``; integer results wrap to ``sums``."""
+        """Return ``a [M, K] @ values`` as ``[M, N]``. Integer results wrap to ``sums``."""
         return narrow(self.exact(a), self.sums)
 
     def exact(self, a: NDArray[Any]) -> NDArray[Any]:
@@ -42,7 +42,7 @@ class Matrix:
 def narrow(sums: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Wrap exact integers in a float or int64 array to ``dtype``."""
     if sums.dtype == np.float64 and dtype == np.int32:
-        sums = sums.astype(np.int64)  # float to int32 is undefined outside the range; int64 to int32 wraps
+        sums = sums.astype(np.int64)  # conversion to int32 is undefined out of range for floats, and wraps for int64
     return sums.astype(dtype, copy=False)
 
 

@@ -1,9 +1,9 @@
-"""Normalisation over channels, the last axis: by the L2 norm, the energy of neighbours, or the root mean square.
+"""Normalisation over channels, the last axis: by L2 norm, energy of neighbours, or root mean square.
 
 RMS normalisation of codes uses 16-bit elements and 32-bit sums.
 
-Each row is first multiplied by a number that makes its largest element fill 16 bits. A common factor does not change
-the result, and rows of small codes become as accurate as rows of large codes::
+Each row is first scaled so that its largest element fills 16 bits. A common factor does not change the result, and rows
+of small codes become as accurate as rows of large codes::
 
     d = x - zero point                                      # times 128 for 8-bit codes
     t = normaliser[largest |d|]                             # about 128 * 32767 / largest
@@ -12,7 +12,7 @@ the result, and rows of small codes become as accurate as rows of large codes::
     r = root[coarse m] + finer root[fine m]                 # about 1 / sqrt(m)
     y = e * r * gamma
 
-Tables have 513 entries and are interpolated, products are rounded to 16 bits; see :func:`rms_norm_codes`.
+Tables have 513 interpolated entries. Products are rounded to 16 bits. See :func:`rms_norm_codes`.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ Array = NDArray[Any]
 _LEAST_NORM = np.float32(1e-6)
 _OUT_BITS = 7  # results have the scale 1/128
 _NUDGE = 2.0**-40
-_FLOAT32_WHOLE = 1 << 24  # float32 represents all integers up to this
+_FLOAT32_WHOLE = 1 << 24  # float32 represents all integers up to this limit
 
 Quant = tuple[float, int]
 Factor = tuple[int, int]  # (multiplier, exponent)
 
 LOW, HIGH = code_range("int16")
-WIDENING = 128  # factor of 8-bit codes, so that their differences from the zero point fill 16 bits
+WIDENING = 128  # factor of 8-bit codes, so that differences from the zero point fill 16 bits
 OF_ROWS, OF_SQUARES, ONE, HALF = (1 << 30, -6), (1 << 30, -14), (1 << 30, 1), (1 << 30, 0)  # factors
 SHIFT = 14  # left shift of sums of codes with the zero point LOW
 BACK = (1 << 30, 2 - SHIFT)  # factor that undoes SHIFT after halving
 
 _STEP = 128  # distance between entries of a table, in codes
 _ZERO = 256  # index of the entry for code 0
-_UNITS = (7 / 4, 112.0)  # codes per unit of a mean of squares, in the coarse and in the fine table
-_COARSE_FROM = 65536 / _UNITS[1]  # mean from which only the coarse table is used
+_UNITS = (7 / 4, 112.0)  # codes per unit of a mean of squares, in the coarse and the fine table
+_COARSE_FROM = 65536 / _UNITS[1]  # least mean for which the coarse table suffices
 _LEAST = 512 / _UNITS[1]  # mean that gives the largest inverse root
 _ROOT = HIGH * math.sqrt(_LEAST)  # code of the root of a mean of 1
 _MOST_EPSILON = 4096.0  # limit on the contribution of epsilon to a mean
@@ -59,7 +59,7 @@ _KEPT = 32_600  # largest code of normalised elements, with a margin for errors 
 
 
 def l2_normalize(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return ``x [..., C]`` divided by its norm along the last axis; smaller norms count as 1e-6."""
+    """Return ``x [..., C]`` divided by its norm along the last axis. Norms below 1e-6 count as 1e-6."""
 
     def compute(rows: Array) -> Array:
         norms = np.einsum("ij,ij->i", rows, rows)[:, None]
@@ -100,7 +100,6 @@ def l2_normalize_codes(x: Array, zero_point: int, out_zero: int) -> Array:
 
 
 def _squares(rows: Array, zero_point: int) -> NDArray[np.int64]:
-    """Return the sum of squares of each row of 8-bit codes minus zero point."""
     low, high = code_range(rows.dtype)
     largest = max(abs(low - zero_point), abs(high - zero_point))
     dtype: Any = np.float32 if rows.shape[1] * largest**2 <= _FLOAT32_WHOLE else np.float64
@@ -117,7 +116,7 @@ def local_response_normalize(
 ) -> NDArray[np.float32]:
     """Return ``x / (bias + alpha * energy)^beta`` for ``x [..., C]``.
 
-    The energy of channel c is the sum of squares of channels c - radius to c + radius, summed in float64.
+    The energy of channel c is the sum of squares of channels c - radius to c + radius, in float64.
     """
     channels = x.shape[-1]
     reach = min(radius, channels - 1)
@@ -135,7 +134,7 @@ def local_response_normalize(
 
 
 class RootTable(NamedTuple):
-    """A table of roots, and the factors of the sum of squares and of the squared normaliser (None: negligible)."""
+    """Table of roots, and factors of the sum of squares and of the squared normaliser (None: negligible)."""
 
     mean: Factor
     epsilon: Factor | None
@@ -146,7 +145,7 @@ class RootTable(NamedTuple):
 class RmsNormParams:
     """Integer parameters of a root mean square normalisation.
 
-    ``normal``: factor that converts normalised elements to 16 bits if ``gamma`` is given, else to the result.
+    ``normal``: factor from normalised elements to 16 bits, or to the result without ``gamma``.
     ``gamma``: int16 codes, or None if all elements are equal.
     """
 
@@ -164,7 +163,7 @@ class RmsNormParams:
 def rms_norm_params(
     source: Quant, in_dtype: str, gamma: NDArray[np.float32], epsilon: float, count: int, result: Quant, dtype: str
 ) -> RmsNormParams:
-    """Return the parameters for rows of ``count`` codes; ``gamma`` holds ``count`` real numbers, or one."""
+    """Return the parameters for rows of ``count`` codes. ``gamma`` has ``count`` real numbers, or one."""
     widening = 1 if in_dtype == "int16" else WIDENING
     small = epsilon * (widening / source[0]) ** 2 / (_STEP**2 * _FULL)  # epsilon's part of the mean
     normaliser = np.minimum(_normaliser(), _limit(small))
@@ -221,7 +220,7 @@ def _limited(values: NDArray[Any]) -> NDArray[np.int32]:
 
 
 def _limit(small: float) -> int:
-    """Return the largest normaliser for which epsilon leaves room for the mean; elements never become smaller."""
+    """Return the largest normaliser for which epsilon leaves room for the mean. Elements never become smaller."""
     return HIGH if small * HIGH**2 <= _MOST_EPSILON else max(_STEP, int(math.sqrt(_MOST_EPSILON / small)))
 
 
@@ -229,14 +228,14 @@ def _limit(small: float) -> int:
 def _normaliser() -> NDArray[np.int16]:
     """Return normalisers by the largest element of a row. No product with an interpolated one exceeds 16 bits."""
     cells = np.arange(1, _ZERO + 1)
-    before = np.maximum(cells - 1, 1)  # where products with interpolated values exceed those with entries
+    before = np.maximum(cells - 1, 1)  # here, products with interpolated values exceed those with entries
     entries = np.floor(HIGH / cells / (1 + 1 / (4.0 * before * (before + 1))))
     return np.concatenate([np.full(_ZERO + 1, entries[0]), entries]).astype(np.int16)
 
 
 @cache
 def _roots() -> tuple[NDArray[np.int16], NDArray[np.int16]]:
-    """Return two tables of ``_ROOT / sqrt(mean)``: coarse, and the fine correction to add for small means."""
+    """Return the tables of ``_ROOT / sqrt(mean)``: coarse, and the fine correction for small means."""
     beyond = _ROOT / math.sqrt(_COARSE_FROM)
 
     def root(means: NDArray[Any], least: float) -> NDArray[np.float64]:

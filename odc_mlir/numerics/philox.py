@@ -1,7 +1,7 @@
-"""TensorFlow's random numbers: the counter-based generator Philox4x32-10 and distributions on its words.
+"""TensorFlow's random numbers: the counter-based generator Philox4x32-10, and distributions of its words.
 
-Source of Philox: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). A generator yields blocks of
-four 32-bit words. A draw of n numbers consumes whole blocks, so the next draw starts with a new block.
+Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). A generator yields blocks of four 32-bit
+words. A draw of n numbers consumes whole blocks, so the next draw starts with a new block.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ROUNDS = 10
 _WORD = np.uint64(32)
 _MASK = np.uint64(0xFFFFFFFF)
 
-# Blocks by which TensorFlow's multinomial operator advances per sample; samples are rounded up to a multiple of 4.
+# Blocks that TensorFlow's multinomial operator consumes per sample. Samples are rounded up to a multiple of 4.
 _SKIPPED_PER_SAMPLE = 2 * 256
 
 _CHUNK_BLOCKS = 1 << 15  # number of blocks computed at a time
@@ -31,18 +31,18 @@ _CHUNK_BLOCKS = 1 << 15  # number of blocks computed at a time
 
 @dataclass(slots=True)
 class Philox:
-    """A generator: a 64-bit ``key`` and the 128-bit ``counter`` of the next block."""
+    """Generator with a 64-bit ``key`` and the 128-bit ``counter`` of the next block."""
 
     key: int
     counter: int
 
     @staticmethod
     def seeded(seed: int, seed2: int) -> Philox:
-        """Return TensorFlow Lite's generator: the first seed is the key, the second the counter's upper half."""
+        """Return TensorFlow Lite's generator. The first seed is the key, the second the counter's upper half."""
         return Philox(_narrow(seed) % (1 << 64), (_narrow(seed2) % (1 << 64)) << 64)
 
     def words(self, count: int) -> NDArray[np.uint32]:
-        """Return ``[ceil(count / 4), 4]`` words and advance the counter past them."""
+        """Return ``[ceil(count / 4), 4]`` words and advance the counter."""
         blocks = -(-count // 4)
         result = np.empty((blocks, 4), np.uint32)
         for start in range(0, blocks, _CHUNK_BLOCKS):
@@ -58,7 +58,6 @@ def _narrow(seed: int) -> int:
 
 
 def _blocks(key: int, counter: int, count: int) -> Array:
-    """Return the words ``[count, 4]`` of the blocks that start at ``counter``."""
     low = np.arange(count, dtype=np.uint64) + np.uint64(counter % (1 << 64))
     high = np.uint64(counter >> 64) + (low < np.uint64(counter % (1 << 64)))  # the low half may have wrapped
     words = [low & _MASK, low >> _WORD, high & _MASK, high >> _WORD]
@@ -76,7 +75,7 @@ def _blocks(key: int, counter: int, count: int) -> Array:
 
 
 def scrambled(seed: int, seed2: int) -> Philox:
-    """Return the generator of TensorFlow's stateless operators, whose state is a block computed from both seeds."""
+    """Return the generator of TensorFlow's stateless operators. Its state is a block computed from both seeds."""
     mixed = _blocks(0x02461E293EC8F720, seed % (1 << 64) | (seed2 % (1 << 64)) << 64, 1)[0].tolist()
     return Philox(mixed[0] | mixed[1] << 32, (mixed[2] | mixed[3] << 32) << 64)
 
@@ -115,7 +114,7 @@ def normal(generator: Philox, count: int) -> NDArray[np.float32]:
 def multinomial(generator: Philox, logits: Array, samples: int) -> NDArray[np.int64]:
     """Draw classes ``[batch, samples]`` with the probabilities of ``logits [batch, classes]``.
 
-    Each draw uses two words. Classes whose logit is not finite are never drawn, and every row needs a finite logit.
+    Each draw uses two words. Classes with non-finite logits are never drawn, and every row needs a finite logit.
     Afterwards the generator skips more words than the draws used, as TensorFlow's does.
     """
     words = Philox(generator.key, generator.counter).words(2 * logits.shape[0] * samples)

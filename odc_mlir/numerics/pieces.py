@@ -1,4 +1,4 @@
-"""Computation on large arrays in pieces, so that temporaries stay in the second-level cache and memory is bounded."""
+"""Piecewise computation on large arrays, so that temporaries stay in the second-level cache."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ Array = NDArray[Any]
 Place = tuple[slice, ...]  # position of a part in an array
 
 CHUNK_ELEMENTS = 1 << 15
-PART_ELEMENTS = 1 << 18  # size of parts that only bound memory, where smaller pieces would be slower
-FEW_ELEMENTS = 1 << 12  # number of elements up to which the overhead of a numpy call dominates
-_NARROW = 32  # length of rows up to which numpy reduces columns faster than rows
+PART_ELEMENTS = 1 << 18  # size of parts that bound memory if smaller pieces are slower
+FEW_ELEMENTS = 1 << 12  # largest number of elements for which the overhead of numpy calls dominates
+_NARROW = 32  # longest rows for which numpy reduces columns faster than rows
 
 
 def clamp(x: Array, low: float | None, high: float | None) -> Array:
-    """Limit ``x`` to ``[low, high]``; None means no limit on that side."""
+    """Limit ``x`` to ``[low, high]``. None is no limit."""
     return x if low is None and high is None else np.asarray(np.clip(x, low, high))
 
 
 def limit(x: Array, low: Any, high: Any, out: Array | None = None) -> Array:
-    """Limit ``x`` to ``[low, high]``; NaN stays NaN. Bounds of rank 0 with the dtype of ``x`` are fastest."""
+    """Limit ``x`` to ``[low, high]``. NaN stays NaN. Bounds of rank 0 with the dtype of ``x`` are fastest."""
     return np.asarray(x.clip(low, high, out))
 
 
 def in_pieces(compute: Callable[[Array], Array], x: Array, dtype: DTypeLike) -> Array:
     """Return ``compute(x)`` as ``dtype`` for an element-wise function, computed in pieces."""
-    if x.size <= CHUNK_ELEMENTS or isinstance(compute, np.ufunc):  # a single pass has no temporaries
+    if x.size <= CHUNK_ELEMENTS or isinstance(compute, np.ufunc):  # single passes have no temporaries
         return np.asarray(compute(x) if x.ndim else compute(x.reshape(1)).reshape(()), dtype)  # not a numpy scalar
     flat, result = x.reshape(-1), np.empty(x.size, dtype)
     for start in range(0, x.size, CHUNK_ELEMENTS):
@@ -40,7 +40,7 @@ def in_pieces(compute: Callable[[Array], Array], x: Array, dtype: DTypeLike) -> 
 
 
 def in_pairs(compute: Callable[[Array, Array], Array], a: Array, b: Array, dtype: DTypeLike) -> Array:
-    """Return ``compute(a, b)`` as ``dtype`` for an element-wise function, in pieces; operands broadcast."""
+    """Return ``compute(a, b)`` as ``dtype`` for an element-wise function, computed in pieces. Operands broadcast."""
     shape = a.shape if a.shape == b.shape else np.broadcast_shapes(a.shape, b.shape)
     if math.prod(shape) <= CHUNK_ELEMENTS:
         return np.asarray(compute(a, b), dtype)
@@ -51,22 +51,22 @@ def in_pairs(compute: Callable[[Array, Array], Array], a: Array, b: Array, dtype
 
 
 def reduce(function: np.ufunc, x: Array, axes: tuple[int, ...], dtype: DTypeLike | None = None, *, keep: bool) -> Array:
-    """Return ``function.reduce`` of ``x`` over ``axes``; if ``keep``, the axes stay with size 1."""
+    """Return ``function.reduce`` of ``x`` over ``axes``. If ``keep``, the axes stay with size 1."""
     call: Any = function.reduce
     return np.asarray(call(x, axes, dtype, None, keep))
 
 
 def has_nan(x: Array) -> bool:
-    """Return True if ``x`` contains NaN. The sum of squares is NaN only in this case."""
+    """Return whether ``x`` contains NaN. Only then is the sum of squares NaN."""
     flat = x.reshape(-1)
     total = flat.dot(flat)
     return bool(total != total)
 
 
 def choose(condition: Array, x: Array, y: Array) -> Array:
-    """Return ``x`` where ``condition`` is true, else ``y``; all broadcast.
+    """Return ``x`` where ``condition`` is true, else ``y``. All operands broadcast.
 
-    ``x`` and ``y`` have the same dtype. Large arrays of numbers use bit masks, because unpredictable branches are slow.
+    ``x`` and ``y`` have the same dtype. For large arrays of numbers, bit masks avoid slow unpredictable branches.
     """
     size = y.dtype.itemsize
     same = condition.shape == x.shape == y.shape
@@ -140,7 +140,7 @@ def in_rows(compute: Callable[[Array], Array], x: Array, dtype: DTypeLike, eleme
 
 
 def row_totals(compute: Callable[[Array], Array], rows: Array) -> NDArray[np.int64]:
-    """Return the row sums ``[n, 1]`` of ``compute(rows)``, computed for parts of ``rows [n, C]``."""
+    """Return the row sums ``[n, 1]`` of ``compute(rows)`` for ``rows [n, C]``, computed in parts."""
     totals = np.empty((len(rows), 1), np.int64)
     for part in row_slices(rows):
         compute(rows[part]).sum(axis=1, keepdims=True, out=totals[part])
@@ -153,7 +153,7 @@ def below_maximum(codes: NDArray[Any]) -> NDArray[Any]:
         largest = reduce(np.maximum, np.ascontiguousarray(codes.T), (0,), keep=False)[:, None]
     else:
         largest = reduce(np.maximum, codes, (1,), keep=True)
-    unsigned = np.dtype(f"u{codes.dtype.itemsize}")  # modulo 2^8 or 2^16, where signs do not matter
+    unsigned = np.dtype(f"u{codes.dtype.itemsize}")  # modulo 2^8 or 2^16, signs are irrelevant
     return np.asarray(np.subtract(largest.view(unsigned), codes.view(unsigned)))
 
 
@@ -166,9 +166,10 @@ def row_slices(rows: Array, elements: int = CHUNK_ELEMENTS) -> Iterator[slice]:
 def parts(
     shape: tuple[int, ...], whole: tuple[int, ...] = (), elements: int = CHUNK_ELEMENTS, least: tuple[int, ...] = ()
 ) -> Iterator[Place]:
-    """Yield places of parts that cover an array of ``shape``, with about ``elements`` elements each.
+    """Yield the positions of parts that cover an array of ``shape``, with about ``elements`` elements each.
 
-    Leading axes are split first. Axes in ``whole`` are never split. ``least``: smallest size of a part, by axis.
+    Leading axes are divided first. Axes in ``whole`` are never divided. ``least`` is the smallest size of a part, by
+    axis.
     """
     spans, taken = [], math.prod(shape)
     for axis, size in enumerate(shape):
@@ -182,7 +183,7 @@ def parts(
 
 
 def part_of(x: Array, place: Place) -> Array:
-    """Return the part of an operand that broadcasts to the part of a result at ``place`` (empty: the whole result)."""
+    """Return the part of an operand that broadcasts to the part of a result at ``place`` (empty: whole result)."""
     if not place:
         return x
     fitting = place[len(place) - x.ndim :]

@@ -1,4 +1,4 @@
-"""Maximum, average and L2 pooling over NHWC tensors. Taps outside the input are ignored."""
+"""Maximum, average and L2 pooling over NHWC tensors. Taps outside of the input are ignored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Pair = tuple[int, int]
 
 
 class PoolWindows(NamedTuple):
-    """Windows over rows and columns. ``pads``: padding above and at the left; ``output``: numbers of windows."""
+    """Windows over rows and columns: size, stride, padding above and at the left, and number of windows."""
 
     size: Pair
     stride: Pair
@@ -28,7 +28,7 @@ _FEW_TAPS = 1 << 15  # with fewer taps, sums of 16-bit codes fit into 32 bits
 
 
 def _taps(size: int, kernel: int, stride: int, pad: int, output: int) -> Iterator[tuple[slice, slice]]:
-    """Yield (input positions, result positions) for each tap of one axis that lies inside the input."""
+    """Yield (input positions, result positions) for each tap of one axis inside of the input."""
     first = max(0, pad - (output - 1) * stride)
     last = min(kernel, pad + size)
     for k in range(first, last):
@@ -40,7 +40,7 @@ def _taps(size: int, kernel: int, stride: int, pad: int, output: int) -> Iterato
 
 
 def tap_counts(size: int, kernel: int, stride: int, pad: int, output: int) -> NDArray[np.int64]:
-    """Return, for each result of one axis, the number of taps inside the input, ``[output]``."""
+    """Return the number of taps inside of the input for each result of one axis, ``[output]``."""
     first = np.arange(output, dtype=np.int64) * stride - pad
     counts: NDArray[np.int64] = np.maximum(np.minimum(first + kernel, size) - np.maximum(first, 0), 0)
     return counts
@@ -49,7 +49,7 @@ def tap_counts(size: int, kernel: int, stride: int, pad: int, output: int) -> ND
 def _sweep(
     x: NDArray[Any], axis: int, combine: np.ufunc, start: Any, kernel: int, stride: int, pad: int, output: int
 ) -> NDArray[Any]:
-    """Combine the taps of one axis into ``output`` results; ``start``: the neutral element, which has their dtype."""
+    """Combine the taps of one axis into ``output`` results. ``start`` is the neutral element, with their dtype."""
     shape = list(x.shape)
     shape[axis] = output
     result = np.full(shape, start)
@@ -61,7 +61,7 @@ def _sweep(
 
 
 class _Band(NamedTuple):
-    """A part of the rows of results: its place, its number of rows, its input rows and the padding above them."""
+    """Part of the result rows: position, number of rows, input rows and padding above them."""
 
     target: Place
     rows: int
@@ -89,7 +89,6 @@ def _pool(
     windows: PoolWindows,
     prepare: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
 ) -> Iterator[tuple[Place, NDArray[Any]]]:
-    """Yield the place and values of each part of the pooled ``prepare(x)``."""
     (rows, columns), size = zip(*windows[:3], strict=True), windows.output
     for band in _bands(x.shape, *rows, size[0]):
         part = x[band.source] if prepare is None else prepare(x[band.source])
@@ -106,7 +105,8 @@ def small_pool(
 ) -> Callable[[NDArray[Any]], NDArray[Any]] | None:
     """Return a pooling function of ``kind`` (max, average, l2) for small inputs, or None if there are many taps.
 
-    It reduces all windows at once. It keeps a buffer, so several threads must not share it. All inputs have ``shape``.
+    The function reduces all windows at once. All inputs have ``shape``. It keeps a buffer, so several threads must not
+    share it.
     """
     (batch, height, width, channels), (window, stride, pads, output) = shape, placed
     if not 0 < batch * math.prod(output) * math.prod(window) * channels <= FEW_ELEMENTS:
@@ -152,7 +152,6 @@ def small_pool(
 
 
 def _bounds(dtype: np.dtype[Any], act: tuple[float | None, float | None]) -> tuple[Any, Any]:
-    """Return bounds as arrays of rank 0, or None for both if there is no limit."""
     if act == (None, None):
         return None, None
     low, high = act
@@ -160,13 +159,13 @@ def _bounds(dtype: np.dtype[Any], act: tuple[float | None, float | None]) -> tup
 
 
 def _counts(shape: tuple[int, ...], windows: PoolWindows) -> NDArray[np.int64]:
-    """Return, for each result, the number of taps inside the input, at least 1, ``[1, *output, 1]``."""
+    """Return the number of taps inside of the input for each result, at least 1, ``[1, *output, 1]``."""
     rows, columns = (tap_counts(size, *axis) for size, *axis in zip(shape[1:3], *windows, strict=True))
     return np.asarray(np.maximum(rows[:, None] * columns[None, :], 1)[None, :, :, None])
 
 
 def max_pool(x: NDArray[Any], windows: PoolWindows, low: float | None, high: float | None) -> NDArray[Any]:
-    """Return maxima ``[N, *output, C]`` of codes or floats ``x``, clamped; NaN is ignored."""
+    """Return clamped maxima ``[N, *output, C]`` of codes or floats ``x``. NaN is ignored."""
     start = np.array(-np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min, x.dtype)
     result = np.empty((x.shape[0], *windows.output, x.shape[3]), x.dtype)
     for place, maxima in _pool(x, np.fmax, start, windows):
@@ -177,7 +176,7 @@ def max_pool(x: NDArray[Any], windows: PoolWindows, low: float | None, high: flo
 def average_pool(
     x: NDArray[Any], windows: PoolWindows, low: float | None, high: float | None, *, squares: bool = False
 ) -> NDArray[Any]:
-    """Return averages ``[N, *output, C]`` of codes or float32 ``x``, or of squares, clamped.
+    """Return clamped averages ``[N, *output, C]`` of codes or float32 ``x``, or of squares.
 
     Averages of codes are rounded to nearest, ties away from zero, and not rescaled.
     """
@@ -190,14 +189,14 @@ def average_pool(
 
 
 def l2_pool(x: NDArray[Any], windows: PoolWindows, low: float | None, high: float | None) -> NDArray[Any]:
-    """Return roots of mean squares ``[N, *output, C]`` of float32 ``x``, clamped."""
+    """Return clamped roots of mean squares ``[N, *output, C]`` of float32 ``x``."""
     roots = average_pool(x, windows, None, None, squares=True)
     np.sqrt(roots, out=roots)
     return np.asarray(clamp(roots, low, high), x.dtype)
 
 
 def _divided(sums: NDArray[Any], counts: NDArray[Any]) -> NDArray[Any]:
-    """Divide sums by counts of their dtype: real numbers, or integers rounded to nearest, halves away from zero."""
+    """Divide sums by counts: reals, or integers rounded to nearest, halves away from zero."""
     if sums.dtype.kind == "f":
         return np.asarray(sums / counts)
     magnitude = (np.abs(sums) + counts // 2) // counts

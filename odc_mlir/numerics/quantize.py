@@ -19,7 +19,7 @@ _FLOAT32_EXACT = 1 << 24
 
 
 def _along(values: Any, axis: int, rank: int) -> NDArray[Any]:
-    """Reshape per-axis parameters to broadcast along ``axis``; scalars stay unchanged."""
+    """Reshape per-axis parameters to broadcast along ``axis``. Scalars stay unchanged."""
     array = np.asarray(values)
     return array.reshape([-1 if i == axis else 1 for i in range(rank)]) if array.ndim else array
 
@@ -29,7 +29,7 @@ def quantize_real(
 ) -> NDArray[Any]:
     """Quantise float32 ``x``: divide in float32, round half away from zero, add zero point, clamp.
 
-    ``scale`` (float32) and ``zero_point`` are scalars or vectors along ``axis``. NaN gives the lowest code.
+    ``scale`` (float32) and ``zero_point`` are scalars, or vectors along ``axis``. NaN gives the lowest code.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         return real_quantizer(scale, zero_point, dtype, axis, x.ndim)(x)
@@ -63,7 +63,7 @@ def real_quantizer(
 def signed_half(x: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the largest float32 below 1/2, with the sign of ``x``.
 
-    Adding it and truncating rounds float32 numbers to nearest, ties away from zero, even next to a tie.
+    Addition and truncation then round float32 numbers to nearest, ties away from zero, even next to a tie.
     """
     if x.size <= FEW_ELEMENTS:
         return np.asarray(np.copysign(_BELOW_HALF.view(np.float32), x))
@@ -75,7 +75,7 @@ def signed_half(x: NDArray[np.float32]) -> NDArray[np.float32]:
 def dequantize_codes(codes: NDArray[Any], scale: Any, zero_point: Zeros, axis: int = 0) -> NDArray[np.float32]:
     """Dequantise codes to float32: ``scale * (code - zero_point)``, rounded once.
 
-    ``scale`` and ``zero_point`` are as in :func:`quantize_real`. Only wide codes need more precision than float32.
+    For ``scale`` and ``zero_point``, see :func:`quantize_real`. Only wide codes need more precision than float32.
     """
     return dequantizer(scale, zero_point, codes.dtype, axis, codes.ndim)(codes)
 
@@ -105,7 +105,7 @@ def dequantizer(
 
 @dataclass(frozen=True, slots=True)
 class FakeQuantParams:
-    """Grid of a fake quantisation: ``low``, ``low + step``, …, ``high`` (float32)."""
+    """Grid of a fake quantisation in float32: ``low``, ``low + step``, …, ``high``."""
 
     low: np.float32
     high: np.float32
@@ -113,7 +113,7 @@ class FakeQuantParams:
 
 
 def fake_quant_params(least: float, most: float, bits: int, *, narrow: bool) -> FakeQuantParams:
-    """Return the grid of ``2^bits`` values (one fewer if ``narrow``) near ``[least, most]`` that contains zero."""
+    """Return a grid near ``[least, most]`` that contains zero, of ``2^bits`` values (one fewer if ``narrow``)."""
     first, last = np.float32(1 if narrow else 0), np.float32((1 << bits) - 1)
     with np.errstate(all="ignore"):
         step = np.float32((np.float32(most) - np.float32(least)) / (last - first))
@@ -125,7 +125,7 @@ def fake_quant_params(least: float, most: float, bits: int, *, narrow: bool) -> 
 
 
 def fake_quant(x: NDArray[np.float32], p: FakeQuantParams) -> NDArray[np.float32]:
-    """Return float32 ``x`` limited to the range of the grid and rounded to the grid, ties up."""
+    """Return float32 ``x`` limited and rounded to the grid, ties up."""
     with np.errstate(divide="ignore"):
         inverse = np.float32(1) / p.step
 

@@ -1,4 +1,4 @@
-"""Reductions over axes: quantised mean, sum and product; largest and smallest elements."""
+"""Reductions over axes: quantised mean, sum and product, maximum and minimum."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def codes_mean(
     *,
     keep_dims: bool = True,
 ) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    """Return the function from codes of ``shape`` to their mean or sum over ``axes``: codes clamped to ``act``.
+    """Return the function from codes of ``shape`` to their mean or sum over ``axes``, clamped to ``act``.
 
-    ``params``: (multiplier, exponent), from :func:`mean_params` or :func:`sum_params`.
+    ``params`` is the (multiplier, exponent) of :func:`mean_params` or :func:`sum_params`.
     """
     finish = fixed.Requantizer(*params, out_zero, *act, dtype)
     count = math.prod(shape[a] for a in axes)
@@ -96,7 +96,6 @@ def product_codes(
 
 
 def _products(source: NDArray[Any], multiplier: int, exponent: int, in_zero: int) -> NDArray[np.int64]:
-    """Return the products of codes over the rows of ``source``, rounded after each step."""
     factors = np.subtract(source, in_zero, dtype=np.int64)
     total: NDArray[np.int64] = factors[0]
     for row in factors[1:]:
@@ -107,7 +106,8 @@ def _products(source: NDArray[Any], multiplier: int, exponent: int, in_zero: int
 def extreme(x: NDArray[Any], axes: tuple[int, ...], *, largest: bool, keep_dims: bool = True) -> NDArray[Any]:
     """Return the largest or smallest elements over ``axes``. NaN is ignored.
 
-    Without any number, a maximum (minimum) is the type's lowest (highest) value: minus (plus) infinity for floats.
+    Without any number, a maximum is the lowest value of the type, a minimum the highest. For floats, these are
+    infinite.
     """
     if x.dtype.kind == "b":
         return np.asarray((np.any if largest else np.all)(x, axis=axes, keepdims=keep_dims))

@@ -1,7 +1,7 @@
 """Image resizing over NHWC tensors: nearest neighbour, and bilinear in float32 or 10-bit fixed point.
 
-Definitions of positions use a division or real numbers. A :class:`Line` has integer positions that grow by a constant
-step, so each takes one addition. If no start and step give the same results as the definition, there is no line.
+Definitions of positions use a division or real numbers. A :class:`Line` has integer positions with a constant step, so
+each takes one addition. A line exists only if some start and step give the same results as the definition.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ ONE = 1 << 10  # 1.0 in the fixed-point positions
 NEAREST_BITS = 24  # fraction bits of positions that are rounded down
 BLEND_BITS = ONE.bit_length() - 1  # fraction bits of positions that are interpolated
 _MANTISSA_BITS = 24
-_LARGEST_BLEND_BITS = _MANTISSA_BITS - 8 - 4  # limit for both axes together, for exact float32 sums
+_LARGEST_BLEND_BITS = _MANTISSA_BITS - 8 - 4  # limit for both axes in total, for exact float32 sums
 
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """For each result position of one axis: two source positions, and the weight of the second."""
+    """Two source positions of each result along one axis, and the weight of the second."""
 
     low: NDArray[np.int64]
     high: NDArray[np.int64]
@@ -49,7 +49,6 @@ def nearest_positions(size: int, output: int, align_corners: bool, half_pixel: b
 
 
 def _ratio(size: int, output: int, align_corners: bool) -> np.float32:
-    """Return the number of source elements per result as float32."""
     above, below = steps(size, output, align_corners)
     return np.float32(np.float32(above) / np.float32(below))
 
@@ -91,21 +90,21 @@ def _fixed_line(size: int, output: int, align_corners: bool, half_pixel: bool) -
 
 
 def fixed_steps(size: int, output: int, align_corners: bool, half_pixel: bool) -> Pair:
-    """Return the first position along an axis and the step, rounded to units of 1 / ONE."""
+    """Return first position and step along an axis, rounded to units of 1 / ONE."""
     above, below = steps(size, output, align_corners)
     step = (ONE * above + below // 2) // below
     return step // 2 - ONE // 2 if half_pixel else 0, step
 
 
 def exact_positions(size: int, output: int, align_corners: bool, half_pixel: bool) -> bool:
-    """Return True if all positions along an axis are multiples of 1 / ONE."""
+    """Return whether all positions along an axis are multiples of 1 / ONE."""
     above, below = steps(size, output, align_corners)
     step, rest = divmod(ONE * above, below)
     return not rest and not (half_pixel and step % 2)
 
 
 def in_fixed_point(dtype: str, source: Pair, output: Pair, align_corners: bool, half_pixel: bool) -> bool:
-    """Return True if :func:`resize_bilinear` uses integers: for int8, and for int16 if positions are exact."""
+    """Return whether :func:`resize_bilinear` uses integers: for int8, and for int16 if positions are exact."""
     if dtype == "int16":
         axes = zip(source, output, strict=True)
         return all(size == 1 or exact_positions(size, results, align_corners, half_pixel) for size, results in axes)
@@ -115,16 +114,15 @@ def in_fixed_point(dtype: str, source: Pair, output: Pair, align_corners: bool, 
 def axis_line(
     size: int, output: int, align_corners: bool, half_pixel: bool, *, fixed: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Return both source positions of every result along an axis, and the weight of the second in units of 1 / ONE.
+    """Return both source positions of each result along an axis, and the weight of the second in 1 / ONE.
 
-    ``fixed``: codes are interpolated in integers (:func:`in_fixed_point`).
+    If ``fixed``, codes are interpolated in integers (:func:`in_fixed_point`).
     """
     line = (_fixed_line if fixed else _float_line)(size, output, align_corners, half_pixel)
     return line.low, line.high, line.fraction.astype(np.float64) * (1 if fixed else ONE)
 
 
 def _truncated(position: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return ``position / 1024``, truncated toward zero."""
     return np.asarray(np.sign(position) * (np.abs(position) // ONE))
 
 
@@ -145,7 +143,7 @@ def _weighted(x: NDArray[Any], row: _Places, column: _Places) -> NDArray[np.floa
 
 
 def _fixed_sums(x: NDArray[Any], row: _Places, column: _Places) -> NDArray[Any]:
-    """Interpolate codes exactly in integers, in units of 2^-20, along columns and then along rows."""
+    """Interpolate codes exactly in integers, in units of 2^-20, first along columns."""
     dtype = np.dtype(np.int32 if x.dtype.itemsize == 1 else np.int64)
     first, last = int(row.low.min()), int(row.high.max()) + 1
     source = x[:, first:last]
@@ -166,8 +164,9 @@ def resize_bilinear(
 
     float32 and uint8 are interpolated in float32 (uint8 adds 0.5 and truncates). int8 uses 10-bit positions and rounds
     the sum half away from zero. int16 does the same if 10 bits represent the positions exactly, for example for twice
-    the size; otherwise it is interpolated in float32 and rounded. The reference, and this function ``by_reference``,
-    always use 10 bits for int16: rounding errors of the step add up along the axis, so only about 8 bits are accurate.
+    the size. Otherwise, it is interpolated in float32 and rounded. The reference, and this function if
+    ``by_reference``, always use 10 bits for int16. Rounding errors of the step then add up along the axis, and only
+    about 8 bits are accurate.
     """
     fixed = x.dtype.kind == "i"
     if not by_reference:
@@ -187,7 +186,7 @@ def resize_bilinear(
 
 
 def _as_codes(total: NDArray[np.float32], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return interpolated reals for conversion to ``dtype``: rounded for integer types, as conversion truncates."""
+    """Prepare interpolated reals for truncation to ``dtype``."""
     if dtype.kind == "u":
         total += _HALF
     return np.rint(total) if dtype.kind == "i" else total
@@ -210,16 +209,15 @@ class Line(NamedTuple):
     step: int
 
     def positions(self, count: int) -> NDArray[np.int64]:
-        """Return the first ``count`` positions."""
         return int64(self.start) + np.arange(count, dtype=np.int64) * int64(self.step)
 
     def moved(self, results: int, pixels: int, bits: int) -> Line:
-        """Return the line that starts at result ``results``, with positions relative to pixel ``pixels``."""
+        """Return the line that starts at result ``results``, relative to pixel ``pixels``."""
         return Line(self.start + results * self.step - (pixels << bits), self.step)
 
 
 class Lines(NamedTuple):
-    """The lines of both axes of an image."""
+    """Lines of both axes of an image."""
 
     rows: Line
     columns: Line
@@ -232,7 +230,7 @@ def nearest(line: Line, count: int, size: int) -> NDArray[np.int64]:
 
 
 def neighbours(line: Line, count: int, size: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return both pixels of each result along an axis, and the weight of the second in units of 1 / ONE."""
+    """Return both pixels of each result along an axis, and the weight of the second in 1 / ONE."""
     positions = line.positions(count)
     low, high = positions >> BLEND_BITS, (positions + ONE - 1) >> BLEND_BITS
     return np.clip(low, 0, size - 1), np.clip(high, 0, size - 1), positions & (ONE - 1)
@@ -246,7 +244,7 @@ def resize_nearest_by_lines(x: NDArray[Any], output: tuple[int, int], lines: Lin
 
 
 def resize_bilinear_by_lines(x: NDArray[Any], output: tuple[int, int], lines: Lines) -> NDArray[Any]:
-    """Resize codes ``[..., H, W, C]`` to ``[..., *output, C]``; round sums once, halves away from zero."""
+    """Resize codes ``[..., H, W, C]`` to ``[..., *output, C]``. Sums are rounded once, halves away from zero."""
     top, bottom, down = neighbours(lines.rows, output[0], x.shape[-3])
     left, right, across = neighbours(lines.columns, output[1], x.shape[-2])
     codes, one = x.astype(np.int64), int64(ONE)
@@ -258,7 +256,7 @@ def resize_bilinear_by_lines(x: NDArray[Any], output: tuple[int, int], lines: Li
 
 
 def nearest_line(size: int, output: int, align_corners: bool, half_pixel: bool) -> Line | None:
-    """Return a line that gives the same positions as :func:`nearest_positions`, or None."""
+    """Return a line with the positions of :func:`nearest_positions`, or None."""
     wanted = nearest_positions(size, output, align_corners, half_pixel)
     ratio = Fraction(*steps(size, output, align_corners))
     offset = ratio / 2 if half_pixel else Fraction(0)
@@ -267,7 +265,7 @@ def nearest_line(size: int, output: int, align_corners: bool, half_pixel: bool) 
     unit, index = 1 << NEAREST_BITS, np.arange(output, dtype=np.int64)
     for step in dict.fromkeys((round(ratio * unit), math.floor(ratio * unit), math.ceil(ratio * unit))):
         least, most = (wanted << NEAREST_BITS) - index * step, ((wanted + 1) << NEAREST_BITS) - 1 - index * step
-        free = int(offset * unit)  # any start is valid if all positions are clipped
+        free = int(offset * unit)  # all starts are valid if all positions are clipped
         low = int(least[wanted > 0].max(initial=min(free, -unit)))
         high = int(most[wanted < size - 1].min(initial=max(free, 2 * unit)))
         if low <= high:
@@ -278,7 +276,7 @@ def nearest_line(size: int, output: int, align_corners: bool, half_pixel: bool) 
 def bilinear_lines(
     source: tuple[int, int], output: tuple[int, int], dtype: str, align_corners: bool, half_pixel: bool
 ) -> Lines | None:
-    """Return lines that give the same results as :func:`resize_bilinear` for images of codes, or None.
+    """Return lines with the results of :func:`resize_bilinear` for images of codes, or None.
 
     Lines may exist for int8 and int16, and for uint8 if float32 is exact.
     """

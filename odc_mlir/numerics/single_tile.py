@@ -1,4 +1,4 @@
-"""Convolutions for a fixed input shape whose result is one small tile. All preparation is done before the first call.
+"""Convolutions for a fixed input shape with one small tile as result, prepared before the first call.
 
 Functions keep their buffers between calls, so several threads must not share them. Results are new arrays, equal to
 those of :func:`~odc_mlir.numerics.convolution.conv2d` with bias and rescaling.
@@ -23,13 +23,13 @@ Compute = Callable[[Array], Array]
 Slices = tuple[slice, slice, slice]
 Shape4 = tuple[int, int, int, int]
 
-KEPT_BYTES = 1 << 18  # limit on kept buffers: below it, the overhead of calls matters more than memory
-_INT32_ROOM = 1 << 30  # sums with bias below this cannot overflow int32
+KEPT_BYTES = 1 << 18  # limit on kept buffers; below it, the overhead of calls matters more than memory
+_INT32_ROOM = 1 << 30  # sums with bias below this limit cannot overflow int32
 
 
 @dataclass(frozen=True, slots=True)
 class TileSums:
-    """Zero point of the input, biases in the dtype of sums, and the function that converts biased sums to results."""
+    """Zero point of the input, bias in the dtype of sums, and the conversion of biased sums to results."""
 
     dtype: np.dtype[Any]
     in_zero: int = 0
@@ -44,7 +44,7 @@ def tile_convolution(
     window: convolution.Window,
     sums: TileSums,
 ) -> Compute | None:
-    """Return the convolution of inputs of ``shape`` as one prepared product, or None if it has several tiles."""
+    """Return a convolution of inputs of ``shape`` by one prepared product, or None if it has several tiles."""
     tile, matrix = convolution.single_tile(shape, weights, window), weights.groups[0]
     if tile is None or len(weights.groups) > 1 or shape[3] != weights.in_channels:
         return None
@@ -66,7 +66,7 @@ def tile_transposed(
 ) -> Compute | None:
     """Return :func:`tile_convolution` for a transposed convolution with ``weights [O, kh, kw, I]``.
 
-    It is the convolution of the input, with zeros inserted between pixels, with the reversed filter.
+    It convolves the input, with zeros inserted between pixels, with the reversed filter.
     """
     kernel = int(weights.shape[1]), int(weights.shape[2])
     turned = convolution.conv_filter(np.ascontiguousarray(weights[:, ::-1, ::-1]), largest, sums=kind)
@@ -130,7 +130,7 @@ def _extent(part: Slices) -> tuple[int, int, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Image:
-    """A padded input: part ``source`` of the input is copied to ``target`` in an image of ``size`` (n, h, w)."""
+    """Padded input. Part ``source`` of the input is copied to ``target`` in an image of ``size`` (n, h, w)."""
 
     size: tuple[int, int, int]
     target: Slices
@@ -181,7 +181,7 @@ def _convolution(
 
 
 class _Zero:
-    """Subtraction of the zero point: ``offset`` from elements, or ``row`` from sums. ``outside``: value of padding."""
+    """Subtraction of the zero point: ``offset`` from elements, or ``row`` from sums. ``outside`` is the padding."""
 
     def __init__(self, source: np.dtype[Any], values: Array, in_zero: int) -> None:
         self.outside = self.offset = 0
@@ -239,7 +239,7 @@ def _finish(channels: int, kind: np.dtype[Any], zero: _Zero, sums: TileSums, pix
     """Return the function that converts sums ``[pixels, channels]`` to results, in place for reals."""
     row, rescale = sums.bias, sums.rescale
     if zero.row is not None:
-        row = (-zero.row if row is None else row - zero.row).astype(kind)  # wraps modulo 2^32, as the sums do
+        row = (-zero.row if row is None else row - zero.row).astype(kind)  # wraps modulo 2^32, like the sums
     if isinstance(rescale, Requantizer):
         largest = 0 if row is None else int(np.abs(row.astype(np.int64)).max(initial=0))
         direct = rescale.of_reals(row, pixels, channels) if zero.largest + largest < _INT32_ROOM else None

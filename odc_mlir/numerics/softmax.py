@@ -17,7 +17,7 @@ from odc_mlir.numerics.transcendental import exp_negative, log_from_one, recipro
 _DIFF_BITS = 5  # integer bits of scaled differences
 _SUM_BITS = 12  # integer bits of the sum of exponentials
 _LOG_STEP = 2.0 ** (_DIFF_BITS + 4 - 31)  # a step of Q5 in sixteenths
-_KEPT_ELEMENTS = 1 << 18  # number of elements up to which differences from the maximum are kept
+_KEPT_ELEMENTS = 1 << 18  # largest number of elements with differences kept in memory
 
 
 def softmax_params(scale: float, beta: float) -> tuple[int, int, int]:
@@ -58,7 +58,7 @@ def _scaled_differences(multiplier: int, exponent: int, diff_min: int) -> tuple[
 def softmax_codes(
     x: NDArray[Any], multiplier: int, exponent: int, diff_min: int, dtype: str | np.dtype[Any]
 ) -> NDArray[Any]:
-    """Return softmax codes of 8-bit ``x [..., C]``, of scale 1/256, or 1/65536 for int16 results.
+    """Return softmax codes of 8-bit ``x [..., C]``, with scale 1/256, or 1/65536 for int16 results.
 
     The zero point is the lowest code. Exponentials depend only on the difference from the row's maximum, so they are
     tabulated.
@@ -97,7 +97,7 @@ def softmax_float_table(
     def compute(codes: NDArray[Any]) -> NDArray[Any]:
         rows = codes.astype(np.int16)
         terms = table[rows.max(axis=1, keepdims=True) - rows]
-        total = np.add.accumulate(terms, axis=1, dtype=np.float32)[:, -1:]  # sums in order, as the scalar loop does
+        total = np.add.accumulate(terms, axis=1, dtype=np.float32)[:, -1:]  # sums in the order of the scalar loop
         inverse = np.float32(1) / (total * np.float32(out_scale))
         results = np.floor((terms * inverse).astype(np.float64) + 0.5).astype(np.int64) + out_zero
         return clamp(results, low, high)
@@ -106,7 +106,7 @@ def softmax_float_table(
 
 
 def softmax_float(x: NDArray[Any], beta: float) -> NDArray[Any]:
-    """Return the softmax of float32 ``x`` along the last axis; subnormal exponentials count as 0."""
+    """Return the softmax of float32 ``x`` along the last axis. Subnormal exponentials count as 0."""
     powers = x - reduce(np.maximum, x, (-1,), keep=True) if x.size else x.copy()
     if beta != 1:
         powers *= np.float32(beta)
@@ -168,7 +168,7 @@ def log_softmax_codes(
 def _log_tables(multiplier: int, exponent: int, diff_min: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Return scaled differences 0, -1 ... -255 in sixteenths, and their exponentials in Q12.
 
-    The differences include an addend: subtracting the logarithm and rounding down then rounds to nearest, halves away
+    The differences include an addend. Subtracting the logarithm and rounding down then rounds to nearest, halves away
     from zero, because no result is positive. All numbers are exact in float64.
     """
     scaled = _scaled_differences(multiplier, exponent, diff_min)[0].astype(np.float64) * _LOG_STEP

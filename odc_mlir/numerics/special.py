@@ -1,4 +1,4 @@
-"""Real functions that numpy lacks or that need care in float32: GELU, the error function, ELU, hard swish."""
+"""Real functions that numpy lacks, or that need care in float32: GELU, error function, ELU, hard swish."""
 
 from __future__ import annotations
 
@@ -31,16 +31,13 @@ _ROOT_END = np.float32(16)
 _LEAST_NORMAL = np.finfo(np.float32).smallest_normal
 _INFINITY, _MINUS_INFINITY = np.float32(np.inf), np.float32(-np.inf)
 _MINUS_ROOT_HALF = np.float32(-math.sqrt(0.5))
-_FEW = 64  # number of elements up to which the C library is faster than numpy
+_FEW = 64  # largest number of elements for which the C library is faster than numpy
 _HALF, _ONE = np.float32(0.5), np.float32(1)
 _ROOT_2_OVER_PI, _CUBIC = np.float32(math.sqrt(2 / math.pi)), np.float32(0.044715)
 
 
 def exp(x: Array, out: Array | None = None) -> Array:
-    """Return ``e^x`` of float32, or 0 where the result would be subnormal.
-
-    Products with subnormal numbers take many times as long as other products.
-    """
+    """Return ``e^x`` of float32, or 0 for subnormal results, because products with subnormal numbers are slow."""
     powers = np.exp(x, out)
     if not powers.min(initial=1) >= _LEAST_NORMAL:
         powers[powers < _LEAST_NORMAL] = 0
@@ -48,14 +45,14 @@ def exp(x: Array, out: Array | None = None) -> Array:
 
 
 def gelu(x: Array) -> NDArray[np.float32]:
-    """Return ``x`` times the standard normal distribution function at ``x`` in float32; ``-inf`` gives NaN."""
+    """Return ``x`` times the standard normal distribution function at ``x`` in float32. ``-inf`` gives NaN."""
     if x.size <= _FEW:
         return gelu_exact(x)
     return in_pieces(_gelu, x, np.float32)
 
 
 def _gelu(x: Array) -> Array:
-    """Return ``max(x, 0) - z * Q(z)`` with ``z = |x|``, which has no cancellation for negative ``x``."""
+    """Return ``max(x, 0) - z * Q(z)`` with ``z = |x|``, without cancellation for negative ``x``."""
     z = np.abs(limit(x, _MINUS_INFINITY, _ROOT_END))
     power = z * _ROOT[-1]
     with np.errstate(over="ignore", invalid="ignore"):
@@ -81,7 +78,7 @@ def erf(x: Array) -> NDArray[np.float32]:
 
 
 def gelu_exact(x: Array) -> NDArray[np.float32]:
-    """Return GELU of a few float32 values, computed with the C library's erfc for tables, which must be exact."""
+    """Return GELU of a few float32 values for tables, which must be exact, by the C library's erfc."""
     scaled = x * _MINUS_ROOT_HALF
     tails = np.array([math.erfc(v) for v in scaled.ravel().tolist()], np.float32).reshape(x.shape)
     return np.asarray(_HALF * x * tails)
@@ -94,14 +91,14 @@ def exp_exact(x: Array) -> NDArray[np.float32]:
 
 
 def gelu_tanh_exact(x: Array) -> NDArray[np.float32]:
-    """Return :func:`gelu_tanh` of a few float32 values for tables, with the tangent rounded once."""
+    """Return :func:`gelu_tanh` of a few float32 values for tables. The tangent is rounded once."""
     inner = _ROOT_2_OVER_PI * (x + _CUBIC * x * x * x)
     tangent = np.tanh(inner.astype(np.float64)).astype(np.float32)
     return np.asarray(_HALF * x * (_ONE + tangent))
 
 
 def gelu_tanh(x: Array) -> NDArray[np.float32]:
-    """Return the common approximation of GELU by a hyperbolic tangent, for float32."""
+    """Return the approximation of GELU by a hyperbolic tangent, for float32."""
 
     def compute(x: Array) -> Array:
         inner = x * x
@@ -111,7 +108,7 @@ def gelu_tanh(x: Array) -> NDArray[np.float32]:
         inner *= _ROOT_2_OVER_PI
         np.tanh(inner, out=inner)
         inner += _ONE
-        inner *= _HALF  # first, as the product with a large number would overflow
+        inner *= _HALF  # first, because the product with a large number overflows
         inner *= x
         return inner
 
@@ -119,7 +116,7 @@ def gelu_tanh(x: Array) -> NDArray[np.float32]:
 
 
 def elu(x: Array) -> Array:
-    """Return ``x`` where it is not negative, else ``e^x - 1``, as ``2 t / (1 - t)`` with ``t = tanh(x / 2)``."""
+    """Return non-negative ``x``, else ``e^x - 1``, as ``2 t / (1 - t)`` with ``t = tanh(x / 2)``."""
     kind = x.dtype.type
     zero, low = kind(0), kind(-np.inf)
 

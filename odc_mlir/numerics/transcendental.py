@@ -1,4 +1,4 @@
-"""Fixed-point exponential, logarithm, reciprocal and inverse square root (gemmlowp's), on int32 arrays.
+"""Fixed-point exponential, logarithm, reciprocal and inverse square root of gemmlowp, on int32 arrays.
 
 "Qk" is an int32 with k integer bits and f = 31 - k fraction bits.
 """
@@ -38,7 +38,7 @@ def saturate32(x: NDArray[Any]) -> NDArray[np.int32]:
 
 
 def shift_pot(x: NDArray[Any], n: int) -> NDArray[np.int32]:
-    """Return ``x * 2^n``: saturating for n > 0, rounded with ties away from zero for n < 0."""
+    """Return ``x * 2^n``, saturating for n > 0, rounded with ties away from zero for n < 0."""
     if n >= 0:
         return saturate32(x.astype(np.int64) << n)
     result: NDArray[np.int32] = rdbpot(x, -n)
@@ -46,7 +46,6 @@ def shift_pot(x: NDArray[Any], n: int) -> NDArray[np.int32]:
 
 
 def _add(a: NDArray[Any], b: Ints) -> NDArray[np.int32]:
-    """Return the int32 sum, wrapping on overflow."""
     return wrap32(a.astype(np.int64) + b)
 
 
@@ -87,7 +86,7 @@ def reciprocal_of_one_plus(a: NDArray[Any]) -> NDArray[np.int32]:
 
 
 def leading_zeros(x: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the number of leading zero bits of values in [0, 2^32) as 32-bit words; 32 for 0."""
+    """Return the number of leading zero bits of values in [0, 2^32) as 32-bit words."""
     _, exponent = np.frexp(x.astype(np.float64))
     return 32 - exponent.astype(np.int64)
 
@@ -101,7 +100,7 @@ def reciprocal(x: NDArray[Any], integer_bits: int) -> tuple[NDArray[np.int32], N
 
 
 def inverse_sqrt(n: NDArray[Any]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Return ``(q, e)`` with ``1 / sqrt(n) ~ q * 2^(e-31)`` for integers ``0 <= n < 2^31``; 0 counts as 1."""
+    """Return ``(q, e)`` with ``1 / sqrt(n) ~ q * 2^(e-31)`` for integers ``0 <= n < 2^31``. 0 counts as 1."""
     values = np.asarray(n, np.int64)
     roots, exponents = np.empty(values.shape, np.int32), np.empty(values.shape, np.int64)
     for part, root, exponent in pieces(values, roots, exponents):
@@ -116,7 +115,7 @@ def _inverse_sqrt(n: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.i
     up = np.maximum(((leading_zeros(wide) - 1) >> 1) - 1, 0)
     shift = 11 + down - up
     half = ((wide << (2 * up) >> 1) + 1) >> 1
-    # Newton steps that start at 2^28; no value becomes negative or saturates.
+    # Newton steps from 2^28. No value becomes negative or saturates.
     x = np.asarray(int64(3 << 24) - _product(half, int64(1 << 28)))
     x <<= int64(3)
     for _ in range(4):
@@ -132,7 +131,7 @@ def _inverse_sqrt(n: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.i
 
 
 def _product(a: NDArray[np.int64], b: Ints) -> NDArray[np.int64]:
-    """Return ``srdhm`` of 32-bit values in int64 arrays, for values that cannot saturate."""
+    """Return ``srdhm`` of 32-bit values in int64 arrays. The values cannot saturate."""
     product = np.asarray(np.multiply(a, b))
     product += int64(1 << 30)
     product >>= int64(31)
@@ -164,5 +163,4 @@ def log_from_one(x: NDArray[Any], integer_bits: int) -> NDArray[np.int32]:
 
 
 def _shifted_left(x: NDArray[np.int32], n: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return ``x * 2^n``, saturating; n >= 0."""
     return saturate32(x.astype(np.int64) << n)

@@ -1,4 +1,4 @@
-"""Float convolutions over volumes ``[N, D, H, W, C]``, as sums of convolutions of planes over depth."""
+"""Float convolutions over volumes ``[N, D, H, W, C]``, as sums of 2D convolutions over depth."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from odc_mlir.numerics.pieces import parts
 
 Triple = tuple[int, int, int]
 
-_PLANES_ELEMENTS = 1 << 19  # number of elements of planes that are convolved together
+_PLANES_ELEMENTS = 1 << 19  # number of elements convolved together
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def volume_filter(w: NDArray[Any]) -> tuple[convolution.ConvFilter, ...]:
 
 
 def transpose_volume_filter(w: NDArray[Any], dilation: Triple) -> tuple[convolution.ConvFilter, ...]:
-    """Return one prepared filter per depth index of ``w [kd, kh, kw, O, I]``, with zeros inserted for dilation."""
+    """Return one prepared filter per depth index of ``w [kd, kh, kw, O, I]``, with zeros for dilation."""
     kd, kh, kw, out_channels, in_channels = w.shape
     wide = np.zeros((kd, (kh - 1) * dilation[1] + 1, (kw - 1) * dilation[2] + 1, out_channels, in_channels), w.dtype)
     wide[:, :: dilation[1], :: dilation[2]] = w
@@ -58,7 +58,7 @@ def _meeting(size: int, offset: int, stride: int, count: int) -> tuple[slice, sl
 
 
 def _add_planes(out: NDArray[np.float32], x: NDArray[Any], convolve: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
-    """Add the convolutions of planes of ``x [N, D, H, W, C]`` to ``out [N, D, OH, OW, O]``, some planes at a time."""
+    """Add the convolutions of planes of ``x [N, D, H, W, C]`` to ``out [N, D, OH, OW, O]``, in parts."""
     plane = max(math.prod(x.shape[2:]), math.prod(out.shape[2:]))
     for place in parts((*x.shape[:2], plane), (2,), _PLANES_ELEMENTS):
         images = x[place[:2]].reshape(-1, *x.shape[2:])
@@ -69,7 +69,7 @@ def _add_planes(out: NDArray[np.float32], x: NDArray[Any], convolve: Callable[[N
 def conv3d(
     x: NDArray[Any], filters: tuple[convolution.ConvFilter, ...], window: VolumeWindow, output: Triple
 ) -> NDArray[np.float32]:
-    """Return sums ``[N, *output, O]`` of a convolution of ``x [N, D, H, W, C]``; filters: :func:`volume_filter`."""
+    """Return sums ``[N, *output, O]`` of a convolution of ``x [N, D, H, W, C]`` with :func:`volume_filter`."""
     out = np.zeros((x.shape[0], *output, filters[0].out_channels), np.float32)
     for k, plane in enumerate(filters):
         targets, sources = _meeting(x.shape[1], k * window.dilation[0] - window.before[0], window.stride[0], output[0])
@@ -83,8 +83,8 @@ def transpose_conv3d(
 ) -> NDArray[np.float32]:
     """Return sums ``[N, *output, O]`` of a transposed convolution of ``x [N, D, H, W, I]``.
 
-    The input element at d adds its taps k at ``d * stride - before + k * dilation``; taps outside are dropped.
-    ``filters`` come from :func:`transpose_volume_filter`.
+    The input element at d adds its taps k at ``d * stride - before + k * dilation``. Taps outside of the output are
+    dropped. ``filters`` come from :func:`transpose_volume_filter`.
     """
     out = np.zeros((x.shape[0], *output, filters[0].out_channels), np.float32)
     for k, plane in enumerate(filters):

@@ -2,9 +2,8 @@
 
 A layer computes ``Y = W X + b`` for inputs X from calibration data. Rounding every weight to the nearest code minimises
 ``|W - Q|``, but the error of results is ``|(W - Q) X|``, a quadratic form in the second moments of X. Columns are
-rounded one by one. The columns that are not rounded yet compensate the error, by means of the inverse moments
-(Frantar et al., "GPTQ", 2022, after Hassibi's optimal brain surgeon). The bias compensates the mean error, so the
-moments are central moments.
+rounded one by one. Later columns compensate the error, by means of the inverse moments (Frantar et al., "GPTQ", 2022,
+after Hassibi's optimal brain surgeon). The bias compensates the mean error, so the moments are central moments.
 
 A layer is given as ``weights [G, O, K]``: G groups with separate inputs (1 for plain layers, the channels of a
 depthwise convolution), O results and K inputs per group. This module is independent of graphs.
@@ -23,8 +22,8 @@ from odc_mlir.numerics.fixed import round_half_away
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
-DAMPING = 0.01  # share of the mean variance that is added to every input's variance, because few samples are unreliable
-# Other scales to try, relative to the first, and the largest number of multiplications that this may take.
+DAMPING = 0.01  # share of the mean variance added to every input's variance, because few samples are unreliable
+# Other scales to try, relative to the first, and the largest number of multiplications for all of them.
 _FACTORS = (0.98, 1.02, 0.96, 1.04, 0.94, 1.06, 0.92, 1.08, 0.9, 1.1)
 _MOST_SCALING_PRODUCTS = 1 << 33
 _BLOCK = 64  # columns rounded before their errors are compensated in all later columns
@@ -32,9 +31,10 @@ _BLOCK = 64  # columns rounded before their errors are compensated in all later 
 
 @dataclass
 class Moments:
-    """Second moments of G groups of K inputs, summed over rows; initially empty.
+    """Second moments of G groups of K inputs, summed over rows. Initially empty.
 
-    ``parts``: number of added parts. ``spread``: sum over parts of the squared mean products of two different inputs.
+    ``parts``: number of added parts.
+    ``spread``: sum over parts of the squared mean products of two different inputs.
     """
 
     count: int
@@ -54,7 +54,7 @@ class Moments:
         stacked = rows[np.newaxis] if rows.ndim == 2 else rows
         groups, count, inputs = stacked.shape
         apart = stacked.reshape(groups, parts, count // parts, inputs).swapaxes(0, 1)
-        narrow = np.ascontiguousarray(apart, np.float32)  # sums of few rows: float32 products are ten times as fast
+        narrow = np.ascontiguousarray(apart, np.float32)  # float32 products are ten times as fast, and rows are few
         products = np.matmul(narrow.transpose(0, 1, 3, 2), narrow).astype(np.float64)
         squares = _squares_of_pairs(products)
         for part, square in zip(products, squares, strict=True):
@@ -65,17 +65,17 @@ class Moments:
 
     @property
     def mean(self) -> Floats:
-        """Mean products of every two inputs, ``[G, K, K]``; zeros without rows."""
+        """Mean products of every two inputs, ``[G, K, K]``, or zeros without rows."""
         return self.second / max(1, self.count)
 
 
 def shrunk(moments: Moments, runs: int) -> Floats:
     """Return the mean products ``[G, K, K]`` of ``moments``, shrunk by the noise of few ``runs``.
 
-    Products of different inputs shrink by their sampling noise, estimated from the variation between runs (Ledoit and
-    Wolf, "A well-conditioned estimator for large-dimensional covariance matrices", 2004), because rows of a run are
-    alike and a few large rows may dominate. Variances below the mean grow as if one more run had the mean variance:
-    otherwise an input that few runs excite would have to compensate the errors of all others.
+    Products of different inputs shrink by their sampling noise, estimated from the variation between runs, because rows
+    of a run are similar and a few large rows may dominate (Ledoit and Wolf, "A well-conditioned estimator for
+    large-dimensional covariance matrices", 2004). Variances below the mean grow as if one more run had the mean
+    variance. Otherwise, an input with little activity would have to compensate the errors of all others.
     """
     known = moments.mean
     squares = _squares_of_pairs(known[np.newaxis])[0]
@@ -123,13 +123,13 @@ def round_weights(weights: Floats, grid: Grid, covariance: Floats) -> Codes:
     """Return codes ``[G, O, K]`` of ``weights [G, O, K]`` for inputs with ``covariance [G, K, K]``.
 
     Weights of a constant input get the nearest codes, because the bias compensates their error. A row keeps the nearest
-    codes if compensation does not reduce its error (because codes reach the grid's limits) or cannot be computed.
+    codes if compensation does not reduce its error or cannot be computed.
     """
     return _RoundingProblem.of(weights, covariance).codes(grid)[0]
 
 
 def round_and_scale(weights: Floats, grid: Grid, covariance: Floats) -> tuple[Codes, NDArray[np.float32]]:
-    """Return codes as :func:`round_weights` does, and the best scales ``[G, O]`` near the scales of ``grid``.
+    """Return codes like :func:`round_weights`, and the best scales ``[G, O]`` near the scales of ``grid``.
 
     Every result has its own scale. Layers with few inputs gain most. For large layers, fewer scales are tried.
     """
@@ -179,7 +179,7 @@ class _RoundingProblem:
         return np.where(better[:, :, np.newaxis], found, nearest).astype(np.int64), np.where(better, lost, least)
 
     def _moved(self, grid: Grid, factors: Floats) -> Floats:
-        """Return codes; the code of each column compensates the rounding errors of previous columns."""
+        """Return codes. The code of each column compensates the rounding errors of previous columns."""
         size = self.weights.shape[2]
         left = np.take_along_axis(self.weights, self.order[:, np.newaxis, :], 2)
         codes = np.zeros_like(left)
