@@ -25,7 +25,7 @@ OPTIONS: Mapping[str, tuple[str, ...] | None] = {
     "sram_limit": None,
     "quantize": ("uint8", "int8", "int8x4", "int16", "int16x8"),
 }
-"""Compiler options that can be axes, with the allowed words; None: the option takes a size in bytes."""
+"""Compiler options that can be axes, with the allowed words (None: a size in bytes)."""
 
 MOST_POINTS = 100_000  # limit on the points of an exhaustively searched space
 MOST_VALUES = 10_000  # limit on the values of an axis
@@ -122,7 +122,7 @@ class Machines:
                 yield path + key
 
     def text(self, point: Mapping[str, Value], name: str = "explored") -> str:
-        """Return the target description of a point as TOML; the description may be invalid."""
+        """Return the target description of a point as TOML. The description may be invalid."""
         document = deepcopy(self._document)
         for key, value in point.items():
             if key not in OPTIONS:
@@ -138,7 +138,7 @@ class Machines:
 
 
 def _fit_array(document: dict[str, Any], base: Mapping[str, Any]) -> None:
-    """Adapt array shapes to the number of multipliers: as in shipped targets, additional multipliers add pixels."""
+    """Adapt array shapes to the number of multipliers. As in shipped targets, additional multipliers add pixels."""
     wanted, given = document["array"]["macs_per_cycle"], base["macs_per_cycle"]
 
     def fitted(shape: Sequence[int]) -> list[int]:
@@ -152,7 +152,7 @@ def _fit_array(document: dict[str, Any], base: Mapping[str, Any]) -> None:
 
 
 def toml_lines(table: Mapping[str, Any], path: str = "") -> Iterator[str]:
-    """Return the lines of TOML text for a table of numbers, strings, lists and tables."""
+    """Yield the lines of TOML text for a table of numbers, strings, lists and tables."""
     for key, value in table.items():
         if not isinstance(value, dict):
             yield f"{key} = {_literal(value)}"

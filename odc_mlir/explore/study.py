@@ -1,6 +1,6 @@
 """Studies: selection of points, parallel evaluation, storage of trials by Optuna, and results.
 
-Grid and random points are listed beforehand, so that they do not depend on the number of processes.
+Grid and random points are listed in advance, so that they do not depend on the number of processes.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def parse_bound(text: str) -> Bound:
 
 
 def parse_objectives(names: Sequence[str]) -> tuple[str, ...]:
-    """Parse measures to minimise; raise OptionError for an unknown one."""
+    """Parse measures to minimise; raise OptionError for an unknown measure."""
     for name in names:
         if name not in MEASURES:
             raise OptionError(f"{name!r} is not an objective", hint=f"use some of {', '.join(MEASURES)}")
@@ -132,7 +132,7 @@ def parse_objectives(names: Sequence[str]) -> tuple[str, ...]:
 Sampler = Literal["grid", "random", "bayes"]
 
 _DEFINITION, _OUTCOME, _FAILURE = "odc_definition", "odc_outcome", "odc_failure"
-_MOST_DEATHS = 2  # if so many worker processes die while they run a point, the point is taken as the cause
+_MOST_DEATHS = 2  # limit on dead worker processes of one point; beyond it, the point counts as the cause
 _CONNECT_SECONDS = 10.0
 _WORST = 1e30  # value of a failed point for the sampler
 
@@ -166,7 +166,6 @@ class Definition:
 
 
 def _digest(path: Path) -> str:
-    """Return the digest of a file, or of all files of a folder with their names."""
     found = hashlib.sha256()
     for member in sorted(path.rglob("*")) if path.is_dir() else [path]:
         if member.is_file():
@@ -197,8 +196,8 @@ def run(
 ) -> list[Trial]:
     """Evaluate the study's points and return all trials, in the order of proposal.
 
-    ``storage``: a SQLite file that keeps trials. ``scheduler``: address of a Dask scheduler, whose workers are used in
-    place of ``jobs`` processes. ``tell`` receives every new trial, the count so far and the total. Raises OdcError.
+    ``storage``: a SQLite file that keeps trials. ``scheduler``: address of a Dask scheduler, whose workers replace the
+        ``jobs`` processes. ``tell`` receives every new trial, the count so far and the total. Raises OdcError.
     """
     machines = Machines(definition.target)
     machines.check(definition.axes)
@@ -281,7 +280,7 @@ class _StudyRunner:
         return [trial for trial in trials if trial.state.is_finished() and _OUTCOME in trial.user_attrs]
 
     def _list(self) -> Iterator[Point] | None:
-        """Return the points of a grid or random search; None if the sampler proposes points."""
+        """Return the points of a grid or random search, or None if the sampler proposes points."""
         axes = self.definition.axes
         if self.definition.sampler == "bayes":
             return None
@@ -295,7 +294,6 @@ class _StudyRunner:
         return {axis.key: axis.values[trial.params[axis.key]] for axis in self.definition.axes}
 
     def _propose(self) -> Iterator[_Asked]:
-        """Yield Optuna's trials with their points until no points remain."""
         import optuna
 
         spaces: dict[str, optuna.distributions.BaseDistribution] = {
@@ -343,7 +341,7 @@ class _StudyRunner:
         except BaseException:
             for future in running:
                 future.cancel()
-            executor.shutdown(wait=False)  # the maker of the executor ends its processes
+            executor.shutdown(wait=False)  # the creator of the executor ends its processes
             raise
         executor.shutdown()
 
@@ -397,7 +395,7 @@ def _result(future: Future[Outcome]) -> Outcome:
     error = future.exception()
     if error is None:
         return future.result()
-    return Outcome(failure=f"{type(error).__name__}: {str(error) or 'no more is known'}".splitlines()[0])
+    return Outcome(failure=f"{type(error).__name__}: {str(error) or 'unknown reason'}".splitlines()[0])
 
 
 def _numbered(axes: Sequence[ParameterAxis], index: int) -> Point:
@@ -418,7 +416,7 @@ def _outcome(trial: optuna.trial.FrozenTrial) -> Outcome:
 
 @contextmanager
 def _workers(jobs: int, scheduler: str | None) -> Iterator[Callable[[], Executor]]:
-    """Return a function that makes an executor: local processes, or a Dask cluster's workers."""
+    """Yield a function that creates an executor: local processes, or a Dask cluster's workers."""
     if scheduler is None:
         others = active_children()
         try:
@@ -493,9 +491,9 @@ def effects(definition: Definition, trials: Sequence[Trial]) -> Iterator[AxisEff
 
 
 def sentence(effect: AxisEffect) -> str:
-    """Return a sentence that describes an effect."""
+    """Return a sentence about an effect."""
     if effect.factor is None:
-        return f"doubling {effect.key}: nothing can be said of {MEASURES[effect.measure]}"
+        return f"doubling {effect.key}: unknown effect on {MEASURES[effect.measure]}"
     change = 100 * (effect.factor - 1)
     word = "no change" if abs(change) < 0.05 else f"{change:+.1f} %"
     return f"doubling {effect.key}: {word} of {MEASURES[effect.measure]}"

@@ -1,1 +1,1 @@
-"""HTML reports: each is a single file that loads nothing from elsewhere and is readable without scripts."""
+"""HTML reports: single files that load nothing from elsewhere and are readable without scripts."""

@@ -12,7 +12,7 @@ from odc_mlir.pages.markup import Html, joined, tag
 
 COLOURS = 12  # number of colours in the style sheet
 _WIDTH, _LEFT, _ROW = 1000, 150, 18
-_CHARACTER = 6.5  # width of a character of labels, at most on average
+_CHARACTER = 6.5  # upper limit on the mean width of a label's characters
 _Place = Callable[[float, float], tuple[float, float]]
 
 
@@ -28,7 +28,7 @@ def legend(names: Sequence[str]) -> Html:
 
 
 def stack(parts: Mapping[str, float], names: Sequence[str], full: float) -> Html:
-    """Draw a bar of coloured parts in the order of ``names``; its width is the share of the parts in ``full``."""
+    """Draw a bar of coloured parts in the order of ``names``. Its width is the share of the parts in ``full``."""
     boxes = [
         tag(
             "i",
@@ -43,9 +43,9 @@ def stack(parts: Mapping[str, float], names: Sequence[str], full: float) -> Html
 
 @dataclass(frozen=True, slots=True)
 class BusyOperator:
-    """Cycles in which an operator kept rows of a time line busy: begin, end, begin, end, … by row.
+    """Cycles during which an operator keeps rows of a time line busy: begin, end, begin, end, … by row.
 
-    ``names``: from long to short; a box shows the first that fits. ``operator``: place in the model.
+    ``names``: from long to short; a box has the first that fits. ``operator``: position in the model.
     """
 
     operator: int
@@ -54,7 +54,7 @@ class BusyOperator:
 
 
 def time_line(rows: Sequence[str], operators: Iterable[BusyOperator], end: float, *, title: str) -> Html:
-    """Draw rows over cycles 0 to ``end``: operators with names and tooltips on grey; nothing without time."""
+    """Draw rows over cycles 0 to ``end``: operators with names and tooltips on grey. Without time, return ""."""
     if end <= 0 or not rows:
         return Html("")
     scale, height = (_WIDTH - _LEFT) / end, len(rows) * _ROW
@@ -136,7 +136,7 @@ def layers(items: Sequence[StackedSeries], cycles: Sequence[float], end: float, 
 
 
 def bars(items: Sequence[tuple[str, float, str]], full: float, *, title: str, worst: float | None = None) -> Html:
-    """Draw named bars of (name, value, text of the value); those at or below ``worst`` are highlighted."""
+    """Draw named bars of (name, value, text of the value). Bars at or below ``worst`` are highlighted."""
     label_width, row = 330, 16
     parts = []
     for index, (name, value, shown) in enumerate(items):
@@ -241,9 +241,9 @@ def scatter(
     title: str,
     names: tuple[str, str] = ("points", "best points"),
 ) -> Html:
-    """Draw points (name, x, y, highlighted) on linear axes from 0; return nothing if there are no points.
+    """Draw points (name, x, y, highlighted) on linear axes from 0; return "" without points.
 
-    A line joins highlighted points to show a Pareto front. ``names``: texts of the legend.
+    A line joins the highlighted points, the Pareto front. ``names``: texts of the legend.
     """
     if not points:
         return Html("")
@@ -292,7 +292,7 @@ _NODE_CHARACTERS = 36  # limit on kind and name in the box of a node
 
 
 def graph(nodes: Sequence[DiagramNode], *, title: str) -> Html:
-    """Draw nodes below each other, with edges as arcs to their left; return nothing if there are no nodes."""
+    """Draw nodes below each other, with edges as arcs to their left; return "" without nodes."""
     if not nodes:
         return Html("")
     row, left, width = 22, 70, 330

@@ -15,13 +15,13 @@ from odc_mlir.errors import printable
 from odc_mlir.formats.kinds import PAGE_MARK
 from odc_mlir.formats.quantities import NOTHING, middle_cut
 
-_LONGEST_NAME = 56  # characters shown of a name; a tooltip shows the whole name
+_LONGEST_NAME = 56  # visible characters of a name; a tooltip has the whole name
 _EMPTY: tuple[object, ...] = (None, "")
 _VOID = frozenset({"input", "meta", "br"})
 
 
 class Html(str):
-    """HTML markup. Strings of other types are text, and are escaped."""
+    """HTML markup. Strings of other types are text and need escaping."""
 
     __slots__ = ()
 
@@ -51,14 +51,14 @@ def joined(parts: Iterable[object], between: str = "") -> Html:
 
 
 def short_name(name: str) -> Html:
-    """Shorten a name in its middle; a tooltip shows the whole name."""
+    """Shorten a name in its middle; a tooltip has the whole name."""
     shown = middle_cut(name, _LONGEST_NAME)
     return tag("span", shown, class_="name", title=None if shown == name else name)
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Column of a table: ``number`` columns align right and sort by value, ``tight`` ones do not wrap."""
+    """Column of a table: ``number`` columns align right and sort by value; ``tight`` columns do not wrap."""
 
     title: str
     number: bool = False
@@ -83,7 +83,7 @@ def table(
 ) -> Html:
     """Return a table that readers can sort by every column, search, and unfold if it is long; "" without rows.
 
-    ``rows``: one :class:`TableCell` or value per column; a column that is empty in all rows is left out.
+    ``rows``: one :class:`TableCell` or value per column. A column that is empty in all rows is left out.
     ``classes``: one class per row, or no classes.
     """
     listed = [[item if isinstance(item, TableCell) else TableCell(item) for item in row] for row in rows]
@@ -116,7 +116,7 @@ def _cell(column: Column, cell: TableCell) -> Html:
 
 
 def pairs(values: Mapping[str, object] | Iterable[tuple[str, object]], *, caption: str) -> Html:
-    """Return a table of names and values, in the given order; "" if there are none."""
+    """Return a table of names and values, in the given order; "" without values."""
     items = values.items() if isinstance(values, Mapping) else values
     rows = [tag("tr", tag("th", name, scope="row"), tag("td", value)) for name, value in items]
     return tag("table", tag("caption", caption), tag("tbody", *rows), class_="pairs") if rows else Html("")
@@ -129,7 +129,7 @@ def bullets(items: Iterable[object]) -> Html:
 
 
 def folded(summary: object, content: Html, *, packed: bool, **attributes: object) -> Html:
-    """Return a folded element; a ``packed`` one holds ``content`` compressed until somebody opens it (see page.js)."""
+    """Return a folded element. A ``packed`` element holds ``content`` compressed until it is opened (see page.js)."""
     data = base64.b64encode(zlib.compress(content.encode(), 9)).decode() if packed else None
     return tag("details", tag("summary", summary), "" if packed else content, **attributes, data_packed=data)
 

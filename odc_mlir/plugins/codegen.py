@@ -36,7 +36,7 @@ _MODEL_EXTENSIONS = ("circle", "tflite")
 
 
 def default_output(model: str | os.PathLike[str], target: str) -> Path:
-    """Return the model's path with the target's extension; if it is taken or not writable, a path in the cache."""
+    """Return the model's path with the target's extension, or a path in the cache if it is in use or read-only."""
     return beside_or_in_cache(model, Path(model).with_suffix(f".{registry.extension_of(target)}"), OUTPUT)
 
 
@@ -47,7 +47,7 @@ def describe(target: str, *, directory: str | os.PathLike[str] | None = None) ->
 
 
 def describe_all(sources: Sequence[PluginSource]) -> list[Description | OdcError]:
-    """Return the description of each plugin, or an error that names it."""
+    """Return the description of each plugin, or an error that names the plugin."""
     found = probe(Description, sources, "odc_mlir.plugins.request:describe_plugin")
     return [_checked(item, source) for item, source in zip(found, sources, strict=True)]
 
@@ -55,7 +55,7 @@ def describe_all(sources: Sequence[PluginSource]) -> list[Description | OdcError
 def _checked(found: Description | OdcError, source: PluginSource) -> Description | OdcError:
     if isinstance(found, OdcError) or found.extension == source.extension:
         return found
-    return unusable(source, f"its extension is {found.extension!r}, its target says {source.extension!r}")
+    return unusable(source, f"its extension is {found.extension!r}, its target has {source.extension!r}")
 
 
 def _usable(found: Description | OdcError) -> Description:
@@ -80,8 +80,8 @@ def generate(
     """Compile ``model`` with the plugin for ``target``; return the path of the new file.
 
     ``output`` defaults to :func:`default_output`; the plugin is searched in ``directory`` first. The file gets its name
-    only after it is complete and checked, so a failure keeps an older file. Raises OptionError if there is no such
-    plugin (with the places searched) or, without ``overwrite``, if a file of the user exists; UnsupportedError if the
+    only after it is complete and checked, so a failure keeps an older file. Raises OptionError for an unknown plugin
+    (with the locations searched) or, without ``overwrite``, if a file of the user exists; UnsupportedError if the
     plugin rejects the model; CompileError if the plugin fails, ends, hangs, exceeds ``limits`` or writes no readable
     file.
     """
@@ -96,7 +96,7 @@ def generate(
             "the output would overwrite the model itself", location=str(final), hint="name another output"
         )
     check_output(final, OUTPUT, overwrite=overwrite or is_in_cache(final))
-    try:  # beside the output, on its file system, so that the result can be renamed
+    try:  # on the file system of the output, so that the result can be renamed
         folder = Path(tempfile.mkdtemp(prefix=".odc-", dir=final.parent))
     except OSError as error:
         raise CompileError(
@@ -123,11 +123,10 @@ def generate(
 
 
 def _has_codes(model: Path) -> bool:
-    """Return whether operators of the model (a file or a package) have quantised results."""
     try:
         records = read_package(model).model if is_package(model) else model
         found = read_model(records)
-    except OdcError:  # a format that only the plugin knows
+    except OdcError:  # only the plugin knows the format
         return True
     return any(
         graph.tensors[index].quantization is not None and graph.tensors[index].dtype not in ("float32", "float16")
@@ -146,7 +145,6 @@ def _absolute(options: Mapping[str, Setting]) -> dict[str, Setting]:
 
 
 def _run(source: PluginSource, request: CodegenRequest, limits: Limits) -> Description:
-    """Run the plugin on ``request`` and return its description; raise an error that names it."""
     job = {**job_of(source), "ask": None, "request": request.to_json()}
     try:
         with started(WORKER, job, limits) as result:
@@ -165,8 +163,6 @@ def _run(source: PluginSource, request: CodegenRequest, limits: Limits) -> Descr
 
 
 def _check(source: PluginSource, made: Path) -> None:
-    """Raise CompileError for a missing or empty file, and for a model or package that cannot be read."""
-
     def wrong(text: str) -> CompileError:
         return CompileError(f"the plugin {text}", location=str(source), stage=STAGE)
 

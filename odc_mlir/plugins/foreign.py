@@ -1,7 +1,7 @@
 """Digests of plugins, and calls of plugins' code that can neither end nor delay the application.
 
-:func:`probe` loads plugins in isolated processes; :func:`load` and :func:`call` run in this process, in a thread with a
-deadline. Whatever a plugin raises, SystemExit included, becomes an OptionError that names the plugin.
+:func:`probe` loads plugins in isolated processes. :func:`load` and :func:`call` run in this process, in a thread with a
+deadline. Any exception of a plugin, including SystemExit, becomes an OptionError that names the plugin.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from odc_mlir.plugins.registry import DEVICES, FACTORY, PluginSource
 from odc_mlir.process_limits import Limits
 
 _PASSED_OVER = frozenset({"__pycache__", ".git"})
-# Digests of larger files, and of this package, use size and modification time, because sessions wait for the digest.
+# Digests of larger files, and of this package, use size and modification time, to save time of sessions.
 _MAX_CONTENT_BYTES = 32 << 20
 _MAX_FILES = 5000
 _MAX_PROBLEM_BYTES = 4096
@@ -42,7 +42,7 @@ _PROBLEM_SECONDS = 3600.0  # failures are cached only this long: their cause may
 
 
 def fingerprint(source: PluginSource) -> str:
-    """Return a digest of the files of a plugin, independent of their location."""
+    """Return a digest of a plugin's files, independent of their location."""
     if _module(source) == __package__.partition(".")[0]:
         return _own_fingerprint()
     return _digest(source, _MAX_CONTENT_BYTES)
@@ -50,7 +50,7 @@ def fingerprint(source: PluginSource) -> str:
 
 @lru_cache(maxsize=1)
 def _own_fingerprint() -> str:
-    """Return the digest of this package; a process loads only one version of it."""
+    """Return the digest of this package. A process loads only one version of it."""
     return _digest(PluginSource("", "", reference=f"{__package__}:"), 0)
 
 
@@ -86,7 +86,6 @@ def _files(source: PluginSource) -> Iterator[tuple[str, str]]:
 
 
 def _beside(folder: str) -> Iterator[tuple[str, str]]:
-    """Yield the files of the modules and packages in a folder."""
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
         path = os.path.join(folder, name)
         if name.endswith(".py"):
@@ -96,7 +95,6 @@ def _beside(folder: str) -> Iterator[tuple[str, str]]:
 
 
 def _below(folder: str, name: str) -> Iterator[tuple[str, str]]:
-    """Yield all files of a package; their names begin with ``name``."""
     for inner, folders, files in os.walk(folder):
         folders[:] = sorted(set(folders) - _PASSED_OVER)
         relative = os.path.relpath(inner, folder)
@@ -113,7 +111,6 @@ def _spec(module: str, folder: str | None) -> ModuleSpec | None:
 
 
 def _module(source: PluginSource) -> str:
-    """Return the top-level module of an entry point."""
     return (source.reference or "").partition(":")[0].partition(".")[0]
 
 
@@ -128,7 +125,7 @@ Answer = Mapping[str, Any]
 
 
 def deadline_seconds() -> float:
-    """Return the seconds that a plugin has to answer: ``$ODC_PLUGIN_TIMEOUT_S``, else 10; raise OptionError."""
+    """Return the time limit for a plugin's answer: ``$ODC_PLUGIN_TIMEOUT_S``, else 10 s; raise OptionError."""
     text = os.environ.get(TIMEOUT_VARIABLE, "").strip()
     try:
         seconds = float(text or _DEFAULT_SECONDS)
@@ -141,7 +138,7 @@ def deadline_seconds() -> float:
 
 @contextmanager
 def contained(kind: type[OdcError], text: str) -> Iterator[None]:
-    """Turn exceptions of foreign code into ``kind`` with ``text``; let MemoryError, OdcError and Ctrl-C through."""
+    """Convert exceptions of foreign code to ``kind`` with ``text``, except MemoryError, OdcError and Ctrl-C."""
     try:
         yield
     except (OdcError, MemoryError):
@@ -151,7 +148,7 @@ def contained(kind: type[OdcError], text: str) -> Iterator[None]:
 
 
 def raised(error: BaseException) -> str:
-    """Return ``ValueError: no licence`` for an exception, on one line."""
+    """Return text such as ``ValueError: no licence`` for an exception, on one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
 
 
@@ -180,14 +177,14 @@ def import_plugin(file: str | None, reference: str | None, folder: str | None, *
 
 def load(source: PluginSource) -> Any:
     """Import an entry in this process and return the result of its function; raise OptionError with its name."""
-    # The folder comes last on Python's path, so that its modules hide no other modules.
+    # The folder is last on Python's path, so that its modules hide no other modules.
     return call(lambda: import_plugin(**job_of(source), position=len(sys.path)), source)
 
 
 def call(function: Callable[[], T], source: PluginSource) -> T:
     """Return ``function()``, which runs code of ``source``; raise OptionError if it fails or exceeds the deadline.
 
-    After the deadline, the function continues in its daemon thread, as do threads that the plugin has started.
+    After the deadline, the function continues in its daemon thread, and so do threads of the plugin.
     """
     if source.is_ours:
         return function()
@@ -221,7 +218,7 @@ def _too_slow(seconds: float) -> str:
 
 
 def unusable(source: PluginSource, text: str, *, passing: object = False) -> OptionError:
-    """Return the error for a plugin that failed."""
+    """Return the error for a failed plugin."""
     return OptionError(f"{source.target!r} of {source.origin} cannot be used: {text}", passing=passing)
 
 
@@ -230,8 +227,8 @@ def probe(
 ) -> list[T | OdcError]:
     """Load each plugin in a separate process; return the answers, each a ``kind`` or an error that names the plugin.
 
-    ``ask`` names a function of ours as ``module:function``. It is called in that process with the plugin and
-    ``question``, and returns the fields of the dataclass ``kind``. Our own plugins answer in this process. Answers and
+    ``ask`` names a function of ours as ``module:function``. The process calls it with the plugin and ``question``, and
+    the function returns the fields of the dataclass ``kind``. Our own plugins answer in this process. Answers and
     errors are cached until the plugin's files change or this process ends.
     """
     seconds = deadline_seconds()
@@ -247,7 +244,7 @@ def probe(
             if key in known:
                 outcomes[source] = known[key]
                 continue
-            is_device = source.group == DEVICES  # devices later run in this process, with its environment
+            is_device = source.group == DEVICES  # devices run in this process later, with its environment
             limits = Limits(seconds, None) if is_device else Limits(seconds)
             job = {**job_of(source), "ask": ask, "question": question}
             try:
@@ -299,7 +296,7 @@ def _record(source: PluginSource) -> Path:
 
 
 def answer(plugin: object, ask: str, question: Answer | None) -> Answer:
-    """Return the answer of the function that ``ask`` names for a loaded plugin."""
+    """Return the answer of the function ``ask`` for a loaded plugin."""
     where, _, name = ask.partition(":")
     found: Answer = getattr(importlib.import_module(where), name)(plugin, question)
     return found
@@ -311,13 +308,13 @@ def _failure(error: CompileError, seconds: float) -> Answer:
 
 
 def parsed(kind: type[T], source: PluginSource, outcome: Answer) -> T | OptionError:
-    """Return the answer as a ``kind``; the plugin's function guarantees the types."""
+    """Return the answer as a ``kind``. The plugin's function guarantees the types."""
     if outcome["error"] is not None:
         return unusable(source, outcome["error"]["text"], passing=outcome["error"].get("passing", False))
     said = outcome["said"]
     try:
         return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in said.items()})
-    except TypeError as error:  # a plugin shares the process that answers
+    except TypeError as error:  # a plugin can change the answer of its process
         return unusable(source, str(error))
 
 
@@ -333,5 +330,4 @@ _Key = tuple[PluginSource, str, str]
 
 @lru_cache(maxsize=1)
 def _known_outcomes() -> dict[_Key, Answer]:
-    """Return this process's cache of answers and failures, by plugin and question."""
     return {}

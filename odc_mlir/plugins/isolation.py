@@ -1,8 +1,8 @@
 """Jobs in separate isolated processes, with limits on time and memory.
 
 The process is a fresh Python that reads JSON from standard input and writes its answer to a file. It works in a
-temporary folder and leads a process group that is ended as a whole. It gets the environment variables listed below, all
-variables that begin with ``ODC_``, and those named by ``ODC_PASS_ENV``, separated by semicolons.
+temporary folder and leads a process group, which ends as a whole. It gets the environment variables below, all
+variables that begin with ``ODC_``, and those in ``ODC_PASS_ENV``, separated by semicolons.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from odc_mlir.process_limits import Limits, end_group, signal_name
 STAGE = "codegen"
 PASS_VARIABLE = "ODC_PASS_ENV"
 _MAX_ANSWER_BYTES = 1 << 20
-_TAIL_BYTES = 2000  # end of the printed text that messages are taken from
+_TAIL_BYTES = 2000  # end of the printed text, a source of messages
 _PREFIXES = ("ODC_", "LC_")
 _PASSED = frozenset(
     {"HOME", "LANG", "LANGUAGE", "PATH", "TMPDIR", "TZ", "USER", "LOGNAME", "XDG_CACHE_HOME"}
@@ -35,8 +35,8 @@ _PASSED = frozenset(
     | {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"}
     | {"SYSTEMROOT", "TEMP", "TMP", "USERPROFILE", "LOCALAPPDATA"}
 )
-# The folder of this package comes before installed packages, which may include another version of this package. All
-# added folders come after those of Python's own modules, so that no added module hides one of Python's.
+# The folder of this package precedes installed packages, which may include another version of this package. All added
+# folders follow those of Python's own modules, so that no added module hides one of Python's.
 _BOOT = (
     "import sys; module, ours, *folders = sys.argv[1:]; del sys.argv[1:]; "
     "installed = (i for i, path in enumerate(sys.path) if path.endswith(('site-packages', 'dist-packages'))); "
@@ -47,7 +47,7 @@ _BOOT = (
 
 
 def isolated_command(module: str) -> list[str]:
-    """Return the command that runs ``module`` of this package from the folder that the package was imported from."""
+    """Return the command that runs ``module`` of this package, from the folder of this process's package."""
     folders = [str(Path(__file__).resolve().parents[2])]
     if site.ENABLE_USER_SITE:  # an isolated Python omits this folder
         folders.append(site.getusersitepackages())
@@ -76,8 +76,8 @@ def started(
     """Start ``module`` on ``job`` and yield a function that waits for the answer; end the process on leaving.
 
     ``module`` reads the job, extended by the keys ``answer`` (path of the file to write), ``seconds`` and
-    ``memory_bytes``. Raises CompileError if the process cannot be started. The function raises CompileError if there is
-    no answer: a TimeLimitError if the process was too slow; ``passing`` if it was killed.
+    ``memory_bytes``. Raises CompileError if the process cannot start. The function raises CompileError without an
+    answer: a TimeLimitError if the process was too slow; ``passing`` if it was killed.
     """
     others = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "ODC_"))}
     others = others if whole_environment else {}
@@ -137,7 +137,7 @@ def _result(
 
 
 def _answer(path: Path) -> dict[str, Any] | None:
-    """Return the answer in a file, None unless the worker wrote the file; a plugin in its process may write it too."""
+    """Return the answer in a file, or None if it does not have the worker's form: a plugin may write to it, too."""
     try:
         found = json.loads(read_file(path, max_bytes=_MAX_ANSWER_BYTES))
         failure = found["error"]

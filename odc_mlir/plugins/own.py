@@ -81,7 +81,7 @@ class _NpuRules:
 
 @dataclass(frozen=True)
 class _CpuRules:
-    """Rule for processors: a native kernel exists. It is the same for all processors."""
+    """Rule for all processors: a native kernel exists."""
 
     def reason_against(self, node: Node) -> str | None:
         from odc_mlir.transforms.native.lowering.operators import kernel_reason
@@ -117,7 +117,7 @@ class CpuCodegen(PackageCodegen):
     takes_floats = True
 
     def supports(self, model: str) -> str | None:
-        """Return the reason why models cannot be compiled if LLVM is not installed, else None."""
+        """Return why models cannot be compiled without LLVM, or None if it is installed."""
         return None if has_code_generator() else f"native code needs the package {EXTRA}; {HINT}"
 
     def package(self, model: str | bytes, request: CodegenRequest) -> PackageFiles:

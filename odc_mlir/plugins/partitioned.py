@@ -1,4 +1,4 @@
-"""Codegen plugins that produce packages, from a target's description and a compiler of segments."""
+"""Codegen plugins that write packages, from a target's description and a compiler of segments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from odc_mlir.plugins.target import SegmentModel, TargetDescription
 
 
 class PackageCodegen(ABC):
-    """A codegen plugin whose output is a package in a single (zip) file; subclasses implement :meth:`package`."""
+    """A codegen plugin whose output is a package in a single (zip) file. Subclasses implement :meth:`package`."""
 
     @abstractmethod
     def package(self, model: str | bytes, request: CodegenRequest) -> PackageFiles:
@@ -37,7 +37,7 @@ class PackageCodegen(ABC):
 
 
 class PartitionedCodegen(PackageCodegen):
-    """A codegen plugin for ``target``; subclasses implement :meth:`compile_segment`."""
+    """A codegen plugin for ``target``. Subclasses implement :meth:`compile_segment`."""
 
     def __init__(self, target: TargetDescription) -> None:
         self.target = target
@@ -50,11 +50,11 @@ class PartitionedCodegen(PackageCodegen):
     def compile_segment(self, segment: SegmentModel, request: CodegenRequest) -> bytes:
         """Return the binary of a segment for the target's device.
 
-        Raises OdcError if the segment cannot be compiled: its operators then stay on the host with that reason.
+        Raises OdcError for a segment that cannot be compiled. Its operators then stay on the host with this reason.
         """
 
     def package(self, model: str | bytes, request: CodegenRequest) -> PackageFiles:
-        """Read, fold and fuse the model, apply the rules, weigh the costs and form segments; raise OdcError."""
+        """Read, fold and fuse the model, apply the rules, compare the costs and form segments; raise OdcError."""
         from odc_mlir import compiler
         from odc_mlir.backends import ExternalBackend
         from odc_mlir.universe import make_context
@@ -72,7 +72,7 @@ class PartitionedCodegen(PackageCodegen):
 
 
 def _with_shapes(model: str | bytes, shapes: Sequence[tuple[int, ...] | None]) -> bytes:
-    """Return the model with these input shapes, where None keeps the model's shape; raise OdcError."""
+    """Return the model with these input shapes (None: the model's own); raise OdcError."""
     from odc_mlir.formats.circle.reader import read_model
     from odc_mlir.runtime.auto.build import with_shapes
 

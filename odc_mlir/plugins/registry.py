@@ -1,6 +1,6 @@
 """Discovery of plugins: codegen plugins (compilers), devices (drivers) and targets (descriptions of hardware).
 
-Each kind is an entry-point group; a folder may also hold ``<extension>-gen.py``, a file with a function
+Each kind is an entry-point group. A folder may also hold ``<extension>-gen.py``, a file with a function
 ``create_codegen``. This module reads metadata and imports nothing.
 """
 
@@ -50,8 +50,8 @@ _FORMS = MappingProxyType({GROUP: _TARGET, DEVICES: _NAME, TARGETS: _NAME, UNIVE
 class PluginSource:
     """Location of a plugin. ``target`` is its name in ``group``.
 
-    ``file``: the Python file that holds ``create_codegen``, or None for an entry point. For an entry point,
-    ``reference`` is its ``module:function`` and ``folder`` the folder of its package (if editable, of its metadata).
+    ``file``: the Python file with ``create_codegen``, or None for an entry point. For an entry point, ``reference`` is
+        its ``module:function`` and ``folder`` the folder of its package (if editable, of its metadata).
     """
 
     target: str
@@ -63,12 +63,12 @@ class PluginSource:
 
     @property
     def extension(self) -> str:
-        """The file extension that a codegen plugin produces, without a dot."""
+        """The file extension of a codegen plugin's output, without a dot."""
         return extension_of(self.target)
 
     @property
     def is_ours(self) -> bool:
-        """Return whether the plugin is part of this package."""
+        """Whether the plugin is part of this package."""
         return self.file is None and self.folder is None
 
     def __str__(self) -> str:
@@ -76,7 +76,7 @@ class PluginSource:
 
 
 def extension_of(target: str) -> str:
-    """Return ``tvn`` for ``tvn-gen``; raise OptionError for a string that does not end in ``-gen``."""
+    """Return ``tvn`` for ``tvn-gen``; raise OptionError for a string without the suffix ``-gen``."""
     if not _TARGET.fullmatch(target):
         raise OptionError(
             f"the codegen target is {target!r}, expected <extension>{SUFFIX}, such as npu{SUFFIX}",
@@ -86,7 +86,7 @@ def extension_of(target: str) -> str:
 
 
 def find(target: str, directory: str | os.PathLike[str] | None = None) -> PluginSource:
-    """Return the first codegen plugin for ``target``; raise an OptionError that lists the places searched."""
+    """Return the first codegen plugin for ``target``; raise an OptionError that lists the searched locations."""
     extension_of(target)
     searched = []
     for where, plugins in _places(directory):
@@ -112,7 +112,7 @@ def available(directory: str | os.PathLike[str] | None = None) -> list[PluginSou
 def entries(group: str) -> list[PluginSource]:
     """Return the entries of DEVICES, TARGETS or UNIVERSES, sorted by name.
 
-    A device of another package replaces our device of the same name, as a driver replaces a simulator; targets do not.
+    A device of another package replaces our device of the same name, as a driver replaces a simulator. Targets do not.
     """
     form = _FORMS[group]
     others = [entry for folder in _variable_folders() for entry in _in_packages(folder, group, form)]
@@ -144,13 +144,13 @@ def unreadable_metadata() -> Iterator[tuple[Path, str, bool]]:
                 concerns_us = b"odc_mlir." in texts[0]
                 found = metadata.Distribution.at(info)
                 if not (found.entry_points is not None and found.metadata["Name"] and found.version):
-                    yield info, "it states no name or no version", concerns_us
+                    yield info, "it has no name or no version", concerns_us
             except Exception as error:  # its type depends on the malformed line
                 yield info, f"its metadata cannot be parsed ({type(error).__name__}: {error})", concerns_us
 
 
 def ignored_entries() -> Iterator[tuple[PluginSource, str]]:
-    """Yield other packages' entries that no search finds, each with the reason: a malformed name, or one of ours."""
+    """Yield entries of other packages that no search returns, each with the reason: a malformed name, or ours."""
     for folder in (*_variable_folders(), *sys.path):
         for group, own in OWN_ENTRIES.items():
             for entry in _in_packages(folder or os.curdir, group, _ANY_NAME):
@@ -169,7 +169,7 @@ def _variable_folders() -> list[str]:
 
 
 def _places(directory: str | os.PathLike[str] | None) -> Iterator[tuple[str, Iterable[PluginSource]]]:
-    """Yield each place with its codegen plugins, in order of preference."""
+    """Yield each location with its codegen plugins, in order of preference."""
     if directory is not None:
         yield f"the folder {os.fspath(directory)}", _in_folder(Path(directory))
     folders = _variable_folders()
@@ -191,12 +191,10 @@ def _in_folder(folder: Path) -> list[PluginSource]:
 
 
 def _installed(group: str, form: re.Pattern[str]) -> list[PluginSource]:
-    """Return entries of all installed packages, in the order of Python's path."""
     return [entry for folder in sys.path for entry in _in_packages(folder or os.curdir, group, form)]
 
 
 def _in_packages(folder: str, group: str, form: re.Pattern[str]) -> list[PluginSource]:
-    """Return entries that the packages in ``folder`` declare."""
     try:
         changed = os.stat(folder).st_mtime_ns
     except OSError:
@@ -207,7 +205,7 @@ def _in_packages(folder: str, group: str, form: re.Pattern[str]) -> list[PluginS
 
 @lru_cache(maxsize=64)
 def _declared_in(folder: str, _changed: int) -> tuple[PluginSource, ...]:
-    """Return entries of our groups in ``folder``; cached until a change, because it may hold hundreds of files."""
+    """Return entries of our groups in ``folder``; cached until a change, as it may hold hundreds of files."""
     return tuple(entry for info in _metadata_folders(folder) for entry in _declared(folder, info))
 
 
@@ -220,7 +218,7 @@ def _metadata_folders(folder: str) -> list[str]:
 
 
 def _declared(folder: str, info: str) -> Iterator[PluginSource]:
-    """Return entries of our groups in one metadata folder; other lines are skipped."""
+    """Yield entries of our groups in one metadata folder. Other lines are skipped."""
     name, _, version = os.path.basename(info).rpartition(".")[0].partition("-")
     name = name.replace("_", "-").lower()
     try:
@@ -240,7 +238,7 @@ def _declared(folder: str, info: str) -> Iterator[PluginSource]:
 
 
 def _read(path: str | Path) -> bytes | None:
-    """Return a metadata file's content, None if it is missing; raise ValueError unless it is regular and small."""
+    """Return a metadata file's content, or None for a missing file; raise ValueError unless it is regular and small."""
     try:
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):

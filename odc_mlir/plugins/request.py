@@ -1,4 +1,4 @@
-"""The interface of codegen plugins: the protocol, and the request for one file."""
+"""Interface of codegen plugins: the protocol, and the request for one file."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class CodegenRequest:
     """Request for one file.
 
     ``model``: path of a model file or package, read-only. ``output``: path of the file to write; it does not exist yet
-    and gets its final name later. ``target``: options of the target (``target``, ``memory``, ``sram_limit``; a plugin
-    ignores those it does not know). ``shapes``: input shapes to compile for, in graph order; None keeps the model's
-    shape, and an empty tuple keeps all. ``options``: settings for this plugin alone.
+        and gets its final name later. ``target``: options of the target (``target``, ``memory``, ``sram_limit``; a
+        plugin ignores unknown options). ``shapes``: input shapes to compile for, in graph order; None keeps the model's
+        shape, and an empty tuple keeps all. ``options``: settings for this plugin alone.
     """
 
     model: str
@@ -51,7 +51,7 @@ class CodegenRequest:
     options: Mapping[str, Setting] = field(default_factory=lambda: MappingProxyType({}))
 
     def to_json(self) -> str:
-        """Return one line of JSON for :meth:`from_json`."""
+        """Return the request as one line of JSON."""
         tables = {"target": dict(self.target), "options": dict(self.options)}
         return json.dumps({name: getattr(self, name) for name in self.__slots__} | tables)
 

@@ -24,15 +24,15 @@ from odc_mlir.targets.costs import HostCosts, parse_host
 
 FLOAT = "float"
 """The scheme of float models."""
-LONGEST_NS = 1e15  # limit on the time of one operator, eleven days, so that 64 bits hold the sum over a model
+LONGEST_NS = 1e15  # limit on the time of one operator (eleven days), so that 64 bits hold sums over a model
 T = TypeVar("T")
 
 
 class Rules(Protocol):
-    """The rules that decide which operators a target runs."""
+    """Rules for the choice of operators that a target runs."""
 
     def reason_against(self, node: Node) -> str | None:
-        """Return why an operator stays on the host, as ``rule: value seen``; None if the target runs it."""
+        """Return why an operator stays on the host, as ``rule: value seen``, or None if the target runs it."""
 
     def lines(self) -> Iterator[str]:
         """Yield the rules as text."""
@@ -93,7 +93,7 @@ class SegmentModel:
 
 
 def operator_model(node: Node) -> Model:
-    """Return a model of one operator, for tools that judge models; its inputs are the operator's dynamic operands.
+    """Return a model of one operator, for tools that judge models. Its inputs are the operator's dynamic operands.
 
     Raises ModelError for unknown dimensions, UnsupportedError for control flow and constants in blocks.
     """
@@ -103,7 +103,7 @@ def operator_model(node: Node) -> Model:
         if info is None:
             continue
         if node.callees or info.blockwise is not None or info.foreign_quant:
-            raise UnsupportedError(f"{node.spec.name} cannot be a model of its own")
+            raise UnsupportedError(f"{node.spec.name} cannot be a separate model")
         quant = None
         if (found := info.quant) is not None:
             scales, zero_points = np.array(found.scales, np.float32), np.array(found.zero_points, np.int64)
@@ -169,7 +169,7 @@ class _UnusableError(Exception):
 
 @contextmanager
 def _asking(part: str, node: Node | None, target: str | None = None) -> Iterator[None]:
-    """Turn exceptions of another package's code into TargetErrors that name the part and the target."""
+    """Convert exceptions of another package's code to TargetErrors that name the part and the target."""
     op = None if node is None else node.spec.name
     location = None if target is None else f"target {target}"
     try:
@@ -190,7 +190,7 @@ def _asking(part: str, node: Node | None, target: str | None = None) -> Iterator
 
 @dataclass(frozen=True)
 class _Hardware:
-    """Common fields of the description and of the facts of a target."""
+    """Common fields of a target's description and facts."""
 
     name: str
     extension: str
@@ -203,12 +203,12 @@ class _Hardware:
 
     @property
     def scheme(self) -> str | None:
-        """The scheme to quantise models in; None if the target runs float models only."""
+        """The scheme to quantise models in, or None if the target runs only float models."""
         return next((scheme for scheme in self.schemes if scheme != FLOAT), None)
 
     @property
     def takes_floats(self) -> bool:
-        """Return whether the target runs float models."""
+        """Whether the target runs float models."""
         return FLOAT in self.schemes
 
 
@@ -216,7 +216,7 @@ class _Hardware:
 class TargetFacts(_Hardware):
     """The data of a :class:`TargetDescription`.
 
-    ``machine``: the machine with the requested name, if any; ``identity``: facts that compiled code depends on.
+    ``machine``: the machine with the requested name, if any; ``identity``: inputs of compiled code, for cache keys
     """
 
     machines: tuple[str, ...]
@@ -229,11 +229,11 @@ class TargetFacts(_Hardware):
 class TargetDescription(_Hardware):
     """One kind of hardware.
 
-    ``extension``: file extension of its segments; the codegen plugin ``<extension>-gen`` writes them, and the device
-    with this name runs them. ``schemes``: preferred schemes of models, best first, with FLOAT if it runs float models.
-    ``rules`` and ``costs`` take a machine (None: the only one). ``machines``: names of machines for ``--target``;
-    ``machine_files``: file suffix of further descriptions. ``identity``: facts that compiled code depends on, besides
-    the plugin.
+    ``extension``: file extension of its segments. The codegen plugin ``<extension>-gen`` writes them, and the device
+        with this name runs them. ``schemes``: schemes of models, best first, with FLOAT if it runs float models.
+        ``rules`` and ``costs`` take a machine (None: the only one). ``machines``: names of machines for ``--target``;
+    ``machine_files``: file suffix of further descriptions. ``identity``: data that compiled code depends on, in
+        addition to the plugin.
     """
 
     rules: Callable[[str | None], Rules]
@@ -268,7 +268,7 @@ class Chosen:
     source: PluginSource | None = None
 
     def description(self) -> TargetDescription:
-        """Load the target into this process, since the user named it; raise OptionError."""
+        """Load the target, which the user named, into this process; raise OptionError."""
         if self.source is None:
             raise OptionError(
                 f"there is no description of the target of {self.codegen}", hint="name a target; see odc-plugin list"
@@ -308,7 +308,7 @@ def described(name: str = "") -> Iterator[tuple[PluginSource, TargetFacts | OdcE
     ours = [source for source in sources if source.is_ours]
     named = [source for source in sources if not source.is_ours and source.target == name.removesuffix(SUFFIX)]
     others = [source for source in sources if source not in (*ours, *named)]
-    for group, asked in ((ours, name), (named, place), (others, place)):  # a group is asked only if the caller goes on
+    for group, asked in ((ours, name), (named, place), (others, place)):  # only if the caller continues
         answers = probe(TargetFacts, group, "odc_mlir.plugins.target:describe_target", {"name": asked})
         yield from zip(group, answers, strict=True)
 
@@ -316,7 +316,7 @@ def described(name: str = "") -> Iterator[tuple[PluginSource, TargetFacts | OdcE
 def choose(name: str) -> Chosen:
     """Resolve ``name``: a target, a machine of a target, a file that describes a machine, or a codegen plugin.
 
-    Raises OptionError if the named target fails, or if the name is unknown; the error then lists the known names.
+    Raises OptionError if the named target fails, or for an unknown name. The latter error lists the known names.
     """
     if name.endswith(SUFFIX):
         registry.extension_of(name)

@@ -28,7 +28,7 @@ _PR_SET_PDEATHSIG = 1  # of Linux's prctl
 
 
 def main() -> int:
-    """Do the job; the exit code is 0 whenever there is an answer."""
+    """Do the job; the exit code is 0 if there is an answer."""
     job = json.load(sys.stdin)
     parent = os.getpid()
     child = os.fork() if hasattr(os, "fork") else 0
@@ -38,14 +38,14 @@ def main() -> int:
     Limits(job["seconds"], job["memory_bytes"]).hold_this_process()
     _work(job)
     if job["ask"]:
-        os._exit(0)  # ends at once, without waiting for threads that the plugin started
+        os._exit(0)  # does not wait for threads of the plugin
     return 0
 
 
 def _guard(child: int, folder: Path) -> int:
-    """Wait for the plugin's process. If this process's parent is gone, end all and delete the job's folder.
+    """Wait for the plugin's process. If this process's parent ends, end all processes and delete the job's folder.
 
-    The plugin's own process could not do this, because a plugin may hold the interpreter's lock for ever.
+    The plugin's process cannot do this, because a plugin may hold the interpreter's lock for ever.
     """
     parent = os.getppid()
     Thread(target=_end_with, args=(parent, folder), daemon=True).start()
@@ -59,7 +59,7 @@ def _guard(child: int, folder: Path) -> int:
 
 
 def _end_with_parent(parent: int) -> None:
-    """Arrange that the system kills this process when the guard ends, if the system supports this."""
+    """Let the system kill this process when the guard ends, if the system supports this."""
     if sys.platform != "linux":
         return
     import ctypes
@@ -93,7 +93,7 @@ def _end_with(parent: int, folder: Path) -> None:
 
 
 class _FailedError(Exception):
-    """The plugin breaks its contract, or refuses the model."""
+    """The plugin violates its contract, or rejects the model."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -105,7 +105,7 @@ def _failure(kind: str, text: str) -> dict[str, Any]:
 
 
 def _load(job: Mapping[str, Any]) -> Any:
-    """Load the plugin, if any; its folders precede installed packages and follow Python's own modules on the path."""
+    """Load the plugin, if any. Its folders precede installed packages and follow Python's own modules on the path."""
     if job["file"] is None and job["reference"] is None:
         return None
     installed = (i for i, place in enumerate(sys.path) if Path(place).name in ("site-packages", "dist-packages"))
@@ -114,7 +114,6 @@ def _load(job: Mapping[str, Any]) -> Any:
 
 
 def _compile(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Run a codegen plugin on the request; return its description."""
     plugin = _load(job)
     said = describe_plugin(plugin)
     request = CodegenRequest.from_json(job["request"])

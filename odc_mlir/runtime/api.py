@@ -46,7 +46,7 @@ BACKENDS: tuple[Backend, ...] = ("auto", "host", "npu", "native", "litert", "one
 NUMERICS = ("fixed", "litert")
 
 Module = Any
-"""xDSL's ``ModuleOp``, which the runtime passes to the compiler unseen, as it does not know IR."""
+"""xDSL's ``ModuleOp``. The runtime only passes it to the compiler, as it does not know IR."""
 
 
 class RunOptions(TypedDict, total=False):
@@ -91,16 +91,16 @@ def run(
     """Run ``model`` on ``inputs``, arrays in graph order with the model's element types; return its outputs.
 
     ``model``: anything that :func:`compile` accepts or returns. ``backend``: ``auto`` runs a model file or module on
-    the host, and a package on the target that it was compiled for; ``npu`` first compiles a model for ``target`` and
-    ``memory``, ``native`` for this machine. If the device cannot run a segment, host kernels run it, with the same
-    result. With ``strict`` that is an error, and so is an operator that the compiler leaves on the host. ``max_bytes``
-    limits the activations that are live at one time. ``threads``: number of threads of native code, which does not
-    affect results. ``trust_code``: consent to run machine code that was not compiled on this machine; otherwise the
-    model is compiled again here, with a warning. ``custom_ops`` implements custom operators (default: the global
-    registry). ``microscaling`` enables tensors of microscaling types, and ``binary_codes`` gives the form of
-    binary-coded weights: files define neither, so both are errors otherwise. ``tensors``: names of tensors inside the
-    model; the result is then ``(outputs, {name: value})``. Raises InputError for arrays that do not fit, and other
-    OdcErrors.
+        the host, and a package on the target that it was compiled for; ``npu`` first compiles a model for ``target``
+        and ``memory``, ``native`` for this machine. If the device cannot run a segment, host kernels run it, with the
+        same result. With ``strict`` this is an error, and so is an operator that the compiler leaves on the host.
+        ``max_bytes`` limits the activations that are live at one time. ``threads``: number of threads of native code,
+        without effect on results. ``trust_code``: consent to run machine code that was not compiled on this machine.
+        Without it, the model is compiled again here, with a warning. ``custom_ops`` implements custom operators
+        (default: the global registry). ``microscaling`` enables tensors of microscaling types, and ``binary_codes``
+        gives the form of binary-coded weights. Without these, such tensors are errors, because files do not define
+        them. ``tensors``: names of tensors inside the model; the result is then ``(outputs, {name: value})``. Raises
+        InputError for arrays that do not fit, and other OdcErrors.
     """
     if unknown := options.keys() - RunOptions.__annotations__.keys():
         name = min(unknown)
@@ -139,9 +139,9 @@ def open_executor(
     """Return an executor, for many runs with the options of :func:`run`.
 
     ``resize``: accept inputs that change static dimensions. ``signature``: run the subgraph of this signature, on the
-    host if it is not the first. ``numerics`` "litert": follow LiteRT where its results differ from ours (fully
-    connected layers in float64, coarse int16 tables and image positions), on the host only. ``all_tensors``: make every
-    tensor available that the backend can provide.
+        host if it is not the first. ``numerics`` "litert": follow LiteRT where its results differ from ours (fully
+        connected layers in float64, coarse int16 tables and image positions), on the host only. ``all_tensors``: make
+        every tensor of the backend available.
     """
     from odc_mlir.runtime.backends import graph_executor
 
@@ -158,12 +158,12 @@ def open_executor(
         microscaling=microscaling,
         numerics=numerics,
     )
-    # None lets the package reuse its executor, which has the default choices.
+    # With None, the package reuses its executor, which has the default choices.
     context = None if choices == Context() else choices
     options: dict[str, Any] = {"context": context, "strict": strict, "max_bytes": max_bytes, "resize": resize}
     host = backend if backend in ("litert", "onert") else "host"
     source, model = model, _runnable(model)
-    # A lowered module is run unchanged or not at all.
+    # A lowered module runs unchanged or not at all.
     options["strict"] = strict = strict or (isinstance(model, Package) and not isinstance(source, Package))
     subgraph = 0 if signature is None else subgraph_of(_model_records(model).signatures, signature)
     if subgraph:
@@ -222,7 +222,6 @@ def _runnable(model: ModelSource | Module | Package) -> ModelSource | Package:
 
 
 def _is_native(opened: Package | Graph) -> bool:
-    """Return whether ``opened`` is a package of native code whose features this machine has."""
     if not isinstance(opened, Package) or opened.plan is None or not is_cpu(opened.plan.target or ""):
         return False
     from odc_mlir.codegen.machine import resolve, why_not_here
@@ -232,7 +231,7 @@ def _is_native(opened: Package | Graph) -> bool:
 
 
 def native_in_place(model: Any, *, strict: bool) -> Package:
-    """Return a package of native code for this machine, from the cache if it was compiled before."""
+    """Return a package of native code for this machine, compiled now or cached."""
     from odc_mlir.codegen.machine import resolve
     from odc_mlir.runtime.execution.native_cache import remembered
 
@@ -246,7 +245,7 @@ def native_in_place(model: Any, *, strict: bool) -> Package:
 
 
 def with_lifted_variables(model: bytes) -> bytes:
-    """Return the model with variables that have constant initial values converted to declared states."""
+    """Return the model with variables of constant initial value converted to declared states."""
     from odc_mlir import compiler
 
     return compiler.model_bytes(compiler.run_passes(compiler.module_of(model), "odc-lift-variables"))
@@ -304,14 +303,14 @@ def compile(
     ``NAME`` or ``NAME-gen``, which rejects options that it does not support. ``memory``: memory of constants, flash or
     sram. ``prefer``: performance, memory, compile-time or fewest-cycles. ``sram_limit``: in bytes, or ``"100K"``
     (default: the target's capacity); with ``allow_host``, operators that do not fit go to the host. Operators that the
-    target cannot run, or that cost less on the host, stay there with a reason; ``strict`` makes that an error.
-    ``placement``: places of operators and limits on segments, with keys of :func:`odc_mlir.compiler.compile`.
+    target cannot run, or that cost less on the host, stay there with a reason; with ``strict``, this is an error.
+    ``placement``: placement of operators and limits on segments, with keys of :func:`odc_mlir.compiler.compile`.
 
     ``quantize``: a scheme; ``quantizing`` takes the other options of :func:`quantize` (``calibration``, ``labels`` …).
     Raises AccuracyError for a model that misses its accuracy limits, unless ``allow_accuracy_loss``.
 
-    ``time_limit``: seconds for the whole call, after which TimeLimitError is raised; the quantiser stops its search
-    after half of them, or after its own ``max_seconds``. ``progress`` is called with the current activity, the number
+    ``time_limit``: seconds for the whole call, which then raises TimeLimitError. The quantiser stops its search after
+    half of this time, or after its own ``max_seconds``. ``progress`` is called with the current activity, the number
     of finished steps, and the total if known. ``remember``: use the cache of tilings, which affects only compile time,
     for NPUs. ``states``: outputs that are inputs of the next run, ``{"out": "in"}``; sessions keep and hide them.
     ``verify`` and ``before``: as in :func:`odc_mlir.compiler.compile`. Raises OdcError.
@@ -394,10 +393,10 @@ def quantize(
     """Quantise a float model, and measure the accuracy of the result.
 
     ``calibration``: a file of samples, or an iterable of lists of arrays in graph input order. Some samples are held
-    back for the accuracy check, unless ``evaluation`` gives others. ``labels``: labels of the samples of the check, or
-    True for array ``y`` of their file. ``records``: recorded ranges instead of ``calibration``. ``max_samples``,
-    ``pictures``: how sample files are read. docs/quantisation.md explains all options. Raises OdcError, but not for a
-    model that misses its limits: see ``Quantized.verdict``.
+        back for the accuracy check, unless ``evaluation`` gives others. ``labels``: labels of the samples of the check,
+        or True for array ``y`` of their file. ``records``: recorded ranges instead of ``calibration``. ``max_samples``,
+    ``pictures``: how to read sample files. docs/quantisation.md explains all options. Raises OdcError, but not for a
+        model that misses its limits: see ``Quantized.verdict``.
     """
     from odc_mlir.quantizer import quantize as quantizer
 
@@ -412,7 +411,6 @@ _quantize = quantize  # a parameter of `compile` has the same name
 
 
 def _linked_files(source: Any) -> dict[str, bytes]:
-    """Return the model files that RUN_MODEL operators of ``source`` name, by path in its package."""
     is_model = isinstance(source, Package) or (isinstance(source, (str, os.PathLike)) and holds_model(Path(source)))
     return linked_files(_model_records(source)) if is_model else {}
 
@@ -430,7 +428,7 @@ def check_threads(count: int) -> None:
 
 
 def subgraph_of(signatures: Sequence[Signature], key: str) -> int:
-    """Return the subgraph of the signature ``key``; raise OptionError that lists the known ones."""
+    """Return the subgraph of the signature ``key``; raise OptionError for an unknown signature."""
     for record in signatures:
         if record.key == key:
             return record.subgraph

@@ -41,7 +41,7 @@ from odc_mlir.runtime.execution.units import (
 class Part:
     """Consecutive ``operators`` of a graph, with their ``inputs`` and ``outputs`` as tensor indices of the graph.
 
-    ``model`` holds only these operators. ``local`` maps tensor indices of the graph to those of ``model``.
+    ``model`` holds only these operators. ``local`` maps tensor indices of the graph to tensor indices of ``model``.
     """
 
     operators: tuple[int, ...]
@@ -55,7 +55,7 @@ def cut_out(graph: Graph, tensors: Sequence[TensorInfo], operators: Sequence[int
     """Return ``operators`` of ``graph`` as a part, with the shapes of ``tensors``.
 
     Outputs are the results that other operators read, or all results with ``all_tensors``. Constants belong to the
-    part. An unknown dimension is written as 1, and as -1 in the shape signature; an unknown rank as an empty shape.
+    part. An unknown dimension becomes 1, with -1 in the shape signature. An unknown rank becomes an empty shape.
     """
     nodes = [graph.nodes[index] for index in operators]
     made = [tensor for item in nodes for tensor in item.outputs]
@@ -112,10 +112,10 @@ _REFUSALS = (RuntimeError, ValueError)
 
 
 class _LitertUnits:
-    """Maker of execution units for ``graph``.
+    """Factory of execution units for ``graph``.
 
-    With ``all_tensors``, every computed tensor is visible, and LiteRT uses its reference kernels where it can, because
-    its optimised kernels may round differently. Raises OptionError if ai-edge-litert is not installed.
+    With ``all_tensors``, every computed tensor is visible. LiteRT then prefers its reference kernels, because its
+    optimised kernels may round differently. Raises OptionError if ai-edge-litert is not installed.
     """
 
     def __init__(self, graph: Graph, *, all_tensors: bool, strict: bool) -> None:
@@ -145,7 +145,6 @@ class _LitertUnits:
         return result
 
     def _grouped(self, operators: Sequence[int], wanted: Sequence[bool]) -> list[Unit]:
-        """Return LiteRT units for sequences of ``wanted`` operators, and units of our kernels for the others."""
         result: list[Unit] = []
         for is_wanted, group in groupby(zip(operators, wanted, strict=True), lambda pair: pair[1]):
             indices = [index for index, _ in group]
@@ -153,7 +152,6 @@ class _LitertUnits:
         return result
 
     def _taken(self, operators: list[int]) -> list[Unit]:
-        """Return units for consecutive ``operators``; our kernels run the operators that LiteRT rejects."""
         unit = self._unit_or_none(operators)
         if unit is not None:
             return [unit]
@@ -166,7 +164,6 @@ class _LitertUnits:
         return self._grouped(operators, alone)
 
     def _unit_or_none(self, operators: list[int]) -> LitertUnit | None:
-        """Return one unit for ``operators``, or None if LiteRT rejects them."""
         try:
             return self._unit(operators)
         except (OdcError, *_REFUSALS) as error:
@@ -191,7 +188,6 @@ class _LitertUnits:
         return self._prepared(part, content, known, kinds.BUILTIN_WITHOUT_DEFAULT_DELEGATES)
 
     def _prepared(self, part: Part, content: bytes, shapes: list[tuple[int, ...]] | None, kernels: Any) -> LitertUnit:
-        """Return the unit with these kernels of LiteRT, prepared for inputs of ``shapes`` if known."""
         interpreter = self._litert.Interpreter(
             model_content=content, num_threads=1, experimental_op_resolver_type=kernels
         )
@@ -202,10 +198,9 @@ class _LitertUnits:
 
 
 class LitertUnit:
-    """A part of the graph in a LiteRT interpreter of its own.
+    """A part of the graph in a separate LiteRT interpreter.
 
-    ``failure``: the last reason why our kernels ran the part, or None if they never did. With ``strict``, a failure is
-    an error.
+    ``failure``: the last reason why our kernels ran the part, or None. With ``strict``, a failure is an error.
     """
 
     def __init__(self, part: Part, interpreter: Any, *, strict: bool) -> None:
@@ -238,7 +233,7 @@ class LitertUnit:
                     shaped.prepare(index)
 
     def inner_bytes(self, shaped: SpecializedGraph) -> int:
-        """Return the peak of live activations with our kernels, in bytes: LiteRT reuses memory in the same way."""
+        """Return the peak in bytes of live activations with our kernels. LiteRT reuses memory in the same way."""
         items = [shaped.graph.nodes[index] for index in self.operators]
         last = {tensor: item.index for item in items for tensor in (*item.inputs, *item.outputs)}
         inner = {tensor for item in items for tensor in item.outputs} - set(self.writes)
@@ -251,7 +246,7 @@ class LitertUnit:
         return peak
 
     def run(self, frame: Frame) -> None:
-        """Run in LiteRT; if it rejects the inputs, run our kernels and keep the reason."""
+        """Run in LiteRT. If it rejects the inputs, run our kernels and keep the reason."""
         start = time.perf_counter()
         inputs = [frame.value(index) for index in self.reads]
         try:
@@ -277,7 +272,7 @@ class LitertUnit:
 
 
 class LitertExecutor(Executor):
-    """Executor that runs the operators of ``graph`` that LiteRT accepts in LiteRT; see :class:`_LitertUnits`."""
+    """Executor that runs in LiteRT all operators that LiteRT accepts."""
 
     def __init__(self, graph: Graph, *, all_tensors: bool = False, strict: bool = False, **options: Any) -> None:
         units = _LitertUnits(graph, all_tensors=all_tensors, strict=strict).units()
@@ -294,7 +289,6 @@ class LitertExecutor(Executor):
 
 
 def _known_tensors(graph: Graph) -> Sequence[TensorInfo]:
-    """Return the graph's tensors with inferred shapes if the input shapes are known."""
     infos = graph.input_infos()
     if all(is_static(info.shape) for info in infos):
         try:
@@ -400,8 +394,8 @@ def graph_executor(
 ) -> Executor:
     """Return an executor of ``graph`` on the backend ``host``, ``litert`` or ``onert``.
 
-    ``context`` has the choices for our kernels. For LiteRT, ``all_tensors`` makes intermediate results visible and
-    ``strict`` makes a fallback to our kernels an error. Raises OptionError if a backend is not installed.
+    ``context``: settings of our kernels. For LiteRT, ``all_tensors`` makes intermediate results visible, and ``strict``
+        makes a fallback to our kernels an error. Raises OptionError if the backend is not installed.
     """
     context = Context(custom_ops=graph.custom_ops) if context is None else context
     options: dict[str, Any] = {"max_bytes": max_bytes, "resize": resize, "context": context}

@@ -41,7 +41,7 @@ from odc_mlir.runtime.validity import Check, PackageState, check, verify_package
 _RUNS = 4
 _DAMAGES = 24
 _SUITE_SECONDS = 1800.0
-_TOLERANCE = 1e-4  # difference of float results, relative to the largest, as the order of sums may differ
+_TOLERANCE = 1e-4  # difference of float results, relative to the largest; the order of sums may differ
 
 
 class _FailedError(Exception):
@@ -175,7 +175,6 @@ class _Suite:
         return codegen.generate(model, self._chosen.codegen, output, target_options=machine)
 
     def _wanted(self) -> dict[str, bytes]:
-        """Return the models in the schemes of the plugin."""
         said = codegen.describe(self._chosen.codegen)
         models = {name: bytes(write_model(model)) for name, model in _models().items()}
         if said.quantization is None:
@@ -195,7 +194,6 @@ class _Suite:
 
 
 def _damaged(name: str, data: bytes, load: Callable[[bytes], Any]) -> int:
-    """Load damaged copies of a binary and return how many are refused."""
     chance, refused = random.Random(name), 0
     for _ in range(_DAMAGES):
         bad = bytearray(data)
@@ -212,7 +210,7 @@ def _damaged(name: str, data: bytes, load: Callable[[bytes], Any]) -> int:
 
 
 def check_plugin(name: str) -> list[Check]:
-    """Run the suite for a target or plugin in a process of its own and return the outcomes."""
+    """Run the suite for a target or plugin in a separate process and return the outcomes."""
     job = {"file": None, "reference": None, "ask": f"{__name__}:suite_answer", "question": {"name": name}}
     try:
         with started(WORKER, job, Limits(_SUITE_SECONDS, None), whole_environment=True) as result:
@@ -243,7 +241,7 @@ def run_suite(name: str) -> Iterator[Check]:
                 yield Check(what, str(error))
                 if step == suite.found:
                     return
-            except (Exception, SystemExit) as error:  # raised by the plugin, or a defect of ours: report both
+            except (Exception, SystemExit) as error:  # an error of the plugin or of ours
                 yield Check(what, raised(error))
 
 
@@ -276,7 +274,6 @@ def _quantised(model: bytes, scheme: str) -> bytes:
 
 
 def _models() -> dict[str, Model]:
-    """Return the models: fully connected layers, an image, and a rare operator."""
     chance = np.random.default_rng(9)
 
     def weights(*shape: int) -> Any:
@@ -298,7 +295,7 @@ def _models() -> dict[str, Model]:
 
 
 def _nodes() -> list[Node]:
-    """Return the operators of all models, and one that no target compiles."""
+    """Return the operators of all models, and one operator that no target compiles."""
     stateful = _ChainBuilder((2,), "int32")
     stateful.add("RANDOM_UNIFORM", (1, 8), dtype="float32")
     models = (*_models().values(), stateful.model())
@@ -306,7 +303,7 @@ def _nodes() -> list[Node]:
 
 
 class _ChainBuilder:
-    """Builder of a chain of operators, each with constants after its first operand."""
+    """Builder of a chain of operators. Constants follow the first operand of each."""
 
     def __init__(self, shape: Sequence[int], dtype: str = "float32") -> None:
         self._dtype = dtype
@@ -318,9 +315,9 @@ class _ChainBuilder:
     def add(self, name: str, shape: Sequence[int], *constants: Any, dtype: str | None = None, **options: Any) -> None:
         inputs = [self._last]
         for value in constants:
-            place = len(self._buffers)
+            buffer = len(self._buffers)
             self._buffers.append(memoryview(value.tobytes()))
-            inputs.append(self._tensor(f"constant_{place}", value.shape, value.dtype.name, place))
+            inputs.append(self._tensor(f"constant_{buffer}", value.shape, value.dtype.name, buffer))
         self._last = self._tensor(f"{name.lower()}_{len(self._graph.operators)}", shape, dtype or self._dtype)
         table = ops.get(name).options
         fields: dict[str, Any] = {"options_type": table, "options": default_options(table) | options}

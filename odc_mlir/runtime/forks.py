@@ -1,4 +1,4 @@
-"""Repair of objects in a forked process, where locks held by other threads would never be released."""
+"""Repair of objects in a forked process, where no thread releases the locks of other threads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Forked(Protocol):
     """An object with locks or threads that a child process must replace."""
 
     def after_fork(self) -> None:
-        """Repair the object. Called in the child's only thread before anything else."""
+        """Repair the object. The child's only thread calls this method first."""
 
 
 _known: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -24,7 +24,7 @@ def mend_after_fork(item: Forked) -> None:
 
 
 def is_stuck(lock: RLock) -> bool:
-    """Return whether another thread held ``lock`` at the fork. The forking thread still holds its own locks."""
+    """Return whether another thread held ``lock`` at the fork. The forking thread still holds its locks."""
     if not lock.acquire(blocking=False):
         return True
     lock.release()

@@ -20,7 +20,7 @@ __all__ = ["session", "tensorinfo"]
 
 
 class session(Session):  # onert's name
-    """onert's ``infer.session``: a model file or nnpackage, and the backends to use."""
+    """Session with onert's name and parameters: a model file or nnpackage, and the backends to use."""
 
     def __init__(self, path: str, backends: str = "cpu") -> None:
         super().__init__(path, backends=backends)
@@ -38,7 +38,7 @@ class session(Session):  # onert's name
             self.set_input_tensorinfo(index, info)
 
     def infer(self, inputs_array: Any, *, measure: bool = False) -> Any:
-        """Run once; keep the outputs as ``outputs`` and return them, with ``measure`` also times in milliseconds."""
+        """Run once, keep the outputs as ``outputs`` and return them; with ``measure``, also times in milliseconds."""
         found = super().infer(inputs_array, measure=True)
         self.inputs, (self.outputs, metrics) = list(inputs_array), found
         return (self.outputs, metrics) if measure else self.outputs

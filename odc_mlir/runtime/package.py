@@ -55,9 +55,9 @@ class Package:
     """An nnpackage in memory or on disk.
 
     ``name``: the model's name in reports; ``measured``: measurements of its compilation on this machine; ``verdict``:
-    the accuracy verdict if the model was quantised in the same call. ``trust_code``: the user consents to run machine
-    code of the package that was not compiled on this machine. ``cache``: the folder of the cache that records code
-    compiled here (:mod:`odc_mlir.formats.trust`), by default the user's cache.
+        the accuracy verdict if the model was quantised in the same call. ``trust_code``: consent to run machine code of
+        the package that was not compiled on this machine. ``cache``: folder of the records of code compiled here
+        (:mod:`odc_mlir.formats.trust`), by default in the user's cache.
     """
 
     def __init__(
@@ -81,15 +81,15 @@ class Package:
 
     @classmethod
     def from_path(cls, path: str | os.PathLike[str], *, trust_code: bool = False, cache: Path | None = None) -> Package:
-        """Open an nnpackage directory or zip; raises PackageError."""
+        """Open an nnpackage directory or zip; raise PackageError."""
         return cls(read_package(path), trust_code=trust_code, cache=cache)
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write the package to the folder ``path``, or to a zip if the name ends with ``.zip``.
 
-        An unchanged package of ours is replaced. Raises PackageError if other files exist in the folder. ``overwrite``
-        permits that and keeps files that are no part of a package (:mod:`odc_mlir.formats.outputs`). Machine code that
-        this process compiled is recorded, so that it runs from ``path`` without consent.
+        An unchanged package of ours is replaced. Raises PackageError if other files exist in the folder. With
+        ``overwrite`` this is no error, and files that are no part of a package stay (:mod:`odc_mlir.formats.outputs`).
+        Machine code compiled by this process is recorded, so that it runs from ``path`` without consent.
         """
         write_package(self.files, path, overwrite=overwrite)
         trust.record(self.files)
@@ -97,7 +97,7 @@ class Package:
     def with_program(self, file: str, program: bytes | str) -> Package:
         """Return a copy with another program for segment ``file``: a binary, or the text of a listing.
 
-        Raises PackageError if there is no such segment, and for text that cannot be assembled.
+        Raises PackageError for an unknown segment, and for text that cannot be assembled.
         """
         data = program if isinstance(program, bytes) else write_container(read_listing(program))
         return Package(self.files.with_segment(file, data), name=self.name)
@@ -107,7 +107,6 @@ class Package:
         return f"<Package {self.name or 'without a name'}, {compiled}>"
 
     def _repr_html_(self) -> str:
-        """Return the table that a notebook shows: the package with its inputs and outputs."""
         from odc_mlir.runtime.reporting.report_object import small_table
 
         rows = []
@@ -119,12 +118,12 @@ class Package:
 
     @property
     def plan(self) -> Plan | None:
-        """The plan; None if nothing in the package is compiled."""
+        """The plan, or None if nothing in the package is compiled."""
         return self.files.plan
 
     @cached_property
     def model(self) -> Model:
-        """The primary model, or all models joined as the manifest connects them, as records; raises OdcError."""
+        """The primary model, or all models joined as in the manifest, as records; raises OdcError."""
         manifest = self.files.manifest
         if manifest.is_connected:
             parts = [read_model(self.files.unchanged(path)) for path in manifest.models]
@@ -151,16 +150,16 @@ class Package:
 
     @cached_property
     def states(self) -> tuple[TensorSpec, ...]:
-        """Inputs of the states that runs keep. They are not among :attr:`inputs`."""
+        """Inputs of the states that runs keep. They are not part of :attr:`inputs`."""
         return tuple(tensor_spec(self.graph.tensors[state.input]) for state in self.graph.states)
 
     @cached_property
     def report(self) -> Report:
         """Placement, cycles, bytes and modelled times as plain JSON data; see :mod:`odc_mlir.runtime.reporting.report`.
 
-        The first access makes the report by timing every segment on the simulator. Reports for machines without a time
-        model have placement and bytes only (:mod:`odc_mlir.runtime.reporting.report_object`). Raises PackageError if
-        nothing is compiled.
+        The first access times every segment on the simulator. Reports for machines without a time model have only
+        placement and bytes (:mod:`odc_mlir.runtime.reporting.report_object`). Raises PackageError if nothing is
+        compiled.
         """
         from odc_mlir.runtime.reporting.report import build_report
         from odc_mlir.runtime.reporting.report_object import is_modelled, unmodelled_report
@@ -180,7 +179,7 @@ class Package:
         return modelled_inference(executor)
 
     def distrust(self) -> str | None:
-        """Return the reason why machine code of the package needs consent to run, or None if it does not."""
+        """Return the reason why machine code of the package needs consent to run, or None."""
         if self.plan is None or not runs_code(open_device(self.plan.extension)):
             return None
         return trust.distrust(self.files, consent=self.trust_code, cache=self._cache)
@@ -201,8 +200,8 @@ class Package:
 
         The options are those of :func:`~odc_mlir.runtime.backends.graph_executor`. Without a ``context``, the next call
         returns the same executor. ``threads``: number of threads of native code. ``trust_code``: consent, as for the
-        package. Raises PackageError if there is no plan or it does not fit the model and, with ``strict``, the error of
-        an unusable segment.
+        package. Raises PackageError if there is no plan or it does not fit the model. With ``strict``, raises the error
+        of an unusable segment.
         """
         options: dict[str, Any] = {"strict": strict, "max_bytes": max_bytes, "resize": resize}
         if backend == "npu":
@@ -232,7 +231,7 @@ class Package:
     ) -> PlanExecutor:
         """Return an executor of ``plan`` (the package's plan or a part of it) for ``graph`` (the package's model).
 
-        Changed segments and untrusted machine code are rejected. ``trust_code`` and ``cache``: as for the package;
+        Raises errors for changed segments and untrusted machine code. ``trust_code`` and ``cache``: as for the package;
         ``options``: see :class:`~odc_mlir.runtime.execution.plan.PlanExecutor`.
         """
         from odc_mlir.runtime.execution.plan import PlanExecutor
@@ -249,7 +248,7 @@ class Package:
 
 
 def holds_model(path: Path) -> bool:
-    """Return whether the content of ``path`` is a model file or a package; raises OSError."""
+    """Return whether ``path`` is a model file or a package, by content; raise OSError."""
     if is_package(path):
         return True
     with path.open("rb") as file:

@@ -1,6 +1,6 @@
 """Recording of the ranges of a model's float tensors during runs, including called subgraphs.
 
-Small tensors of many runs are copied and evaluated together, because of numpy's overhead per call.
+Small tensors of many runs are evaluated together, because each call of numpy has a fixed cost.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:  # sessions do not need these imports
     from odc_mlir.calibration.records import RecordStore
 
 Progress = Callable[[int, int | None], None]
-"""Function that receives the number of recorded samples, and the total or None."""
+"""Function that receives the number of recorded samples and the total (None: unknown)."""
 
-# Elements of a tensor that are evaluated together; fewer if there are many tensors.
+# Number of elements of a tensor that are evaluated together; smaller for many tensors.
 _BUFFER_ELEMENTS = 1 << 18
 _ALL_BUFFERS_ELEMENTS = 1 << 23
-# Runs and seconds after which records are stored: a process that dies loses no more. Storing takes longer than 100 runs
-# of a small model, so it is not done more often.
+# Runs and seconds between writes to the store. A killed process loses the runs since the last write. Writing takes
+# longer than 100 runs of a small model.
 _RUNS_PER_APPEND = 128
 _SECONDS_PER_APPEND = 1.0
 _OTHER_MODEL = "RUN_MODEL"
@@ -54,7 +54,7 @@ class Recorder:
         self.graph = graph
         self.inputs, self.expected = float_tensors(graph)
         room = max(1, min(_BUFFER_ELEMENTS, _ALL_BUFFERS_ELEMENTS // max(1, len(self.expected))))
-        # Leave out subgraphs of other model files: their indices and names are separate, and they are not quantised.
+        # Subgraphs of other model files are not recorded: they have separate names and are not quantised.
         self._graphs = _own_graphs(graph)
         slots: dict[int, list[TensorGatherer | None]] = {
             id(found): [None] * len(found.tensors) for found in self._graphs
@@ -74,7 +74,6 @@ class Recorder:
         self._taken = 0
 
     def _begin(self, slots: dict[int, list[TensorGatherer | None]]) -> None:
-        """Start with empty ``slots``, by graph."""
         self._slots = slots
         self._main = slots[id(self.graph)]
 
@@ -125,7 +124,7 @@ class Recorder:
         return self.leave(digest).records()
 
     def leave(self, digest: str = "") -> Gathered:
-        """Return the values of the runs since the last call; any thread may evaluate them."""
+        """Return the values of the runs since the last call. Any thread may evaluate them."""
         slots = [
             ((graph.subgraph, graph.tensors[index].name), slot)
             for graph in self._graphs
@@ -140,10 +139,7 @@ class Recorder:
 
 
 class Gathered:
-    """Values of some runs in ``slots`` by tensor. Most values are not evaluated yet.
-
-    ``records`` holds all other facts about the runs.
-    """
+    """Values of some runs in ``slots`` by tensor, mostly not evaluated yet; ``records``: other data about the runs."""
 
     def __init__(self, records: Records, slots: list[tuple[TensorKey, TensorGatherer]]) -> None:
         self._records = records
@@ -155,10 +151,7 @@ class Gathered:
         return sum(slot.nbytes for _, slot in self._slots)
 
     def records(self, between: Callable[[], object] = bool) -> Records:
-        """Evaluate the values, drop them and return the records. Not thread-safe.
-
-        ``between`` is called after each tensor.
-        """
+        """Evaluate the values, calling ``between`` after each tensor; drop them and return the records."""
         for key, slot in self._slots:
             statistics = slot.take()
             if statistics.runs_seen:
@@ -180,10 +173,10 @@ def record(
     """Run ``model`` on ``samples``, each a list of arrays in graph input order, and return the records.
 
     ``model``: a model file or its bytes, an nnpackage, a model's records, or an executor. ``max_runs`` limits the
-    number of samples. Variables and other state are reset before each sample, or only once with ``keep_state``.
-    ``store``: a store, or its path, to which records and the last raw inputs are added from time to time. ``findings``
-    of the result describe defects of the data and tensors without values. Raises InputError if there is no sample or a
-    sample does not fit, and other OdcErrors.
+        number of samples. Variables and other state are reset before each sample, or only once with ``keep_state``.
+    ``store``: a store, or its path, that receives records and the last raw inputs from time to time. ``findings`` of
+        the result describe defects of the data and tensors without values. Raises InputError if there is no sample or a
+        sample does not fit, and other OdcErrors.
     """
     from odc_mlir.calibration.records import RecordStore
 
@@ -208,7 +201,7 @@ def record(
             if progress is not None:
                 progress(done, total)
     except BaseException:
-        # On failure, the store keeps earlier runs, as if the process had died.
+        # On failure, the store still receives earlier runs.
         with suppress(OdcError):
             batch.finish()
         raise
@@ -230,7 +223,7 @@ class _Batch:
         self._inputs: deque[list[Array]] = deque(maxlen=0 if store is None else store.max_inputs)
 
     def prepare(self, shapes: Shapes) -> None:
-        """Prepare for a run on inputs of ``shapes``: finish the batch if it has other shapes or is due for storing."""
+        """Prepare for a run on inputs of ``shapes``: finish the batch if it has other shapes or must be stored."""
         if shapes != self._shapes or (
             self._store is not None
             and self._runs >= _RUNS_PER_APPEND
@@ -260,7 +253,6 @@ class _Batch:
 
 
 def _opened(model: str | os.PathLike[str] | bytes | Model | Executor) -> tuple[Executor, str]:
-    """Return an executor of ``model``, and the digest of its file or an empty string."""
     if isinstance(model, Executor):
         return model, ""
     if isinstance(model, Model):
@@ -278,7 +270,6 @@ def float_tensors(graph: Graph) -> tuple[list[TensorKey], list[TensorKey]]:
 
 
 def _shown(graph: Graph) -> list[int]:
-    """Return the float tensors of one subgraph that are visible to a watcher."""
     every = [*graph.sources]
     for item in graph.nodes:
         every += item.outputs
@@ -287,7 +278,6 @@ def _shown(graph: Graph) -> list[int]:
 
 
 def _own_graphs(graph: Graph) -> list[Graph]:
-    """Return ``graph`` and the subgraphs of the same model that it calls, directly or not."""
     found, waiting = {id(graph): graph}, [graph]
     while waiting:
         for item in waiting.pop().nodes:

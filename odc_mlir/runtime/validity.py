@@ -36,7 +36,7 @@ class PackageState(StrEnum):
     """State of a package on this machine, best first."""
 
     RUNS = "runs"  # the package runs unchanged
-    REBUILD = "rebuild"  # the model should be compiled again here; damaged or foreign code does not run until then
+    REBUILD = "rebuild"  # compile the model again here; until then, damaged or foreign code does not run
     CANNOT = "cannot"  # the package cannot run here, even if compiled again
 
 
@@ -56,7 +56,7 @@ _NOTHING_COMPILED = "nothing in it is compiled: host kernels run it"
 def check(package: str | os.PathLike[str] | PackageFiles | Package, target: str | None = None) -> Validity:
     """Check whether ``package`` runs here, on ``target`` (default: the target of the package).
 
-    Raises only OptionError, if there is no such target.
+    Raises only OptionError, for an unknown target.
     """
     chosen = None if target is None else choose(target)
     try:
@@ -80,7 +80,6 @@ def check(package: str | os.PathLike[str] | PackageFiles | Package, target: str 
 
 
 def _findings(package: Package, plan: Plan, chosen: Chosen | None) -> Iterator[_Finding]:
-    """Yield every reason why the package cannot run unchanged."""
     files = package.files
     codegen = f"{plan.extension}{registry.SUFFIX}" if chosen is None else chosen.codegen
     missing = _no_compiler(codegen)
@@ -114,7 +113,6 @@ def _findings(package: Package, plan: Plan, chosen: Chosen | None) -> Iterator[_
 
 
 def _no_compiler(codegen: str) -> _Finding | None:
-    """Return the reason why this machine cannot compile the model, or None."""
     try:
         source = registry.find(codegen)
     except OdcError as error:
@@ -127,7 +125,7 @@ def _no_compiler(codegen: str) -> _Finding | None:
 
 
 def _unknown_kernels(model: bytes) -> str | None:
-    """Return the reason why host kernels cannot run an operator of the model, including operators in segments."""
+    """Return why host kernels cannot run an operator of the model, including operators in segments, or None."""
     specs = ops.all_specs()
     for name, version in read_operator_codes(model):
         if name == "CUSTOM":
@@ -142,7 +140,7 @@ def _unknown_kernels(model: bytes) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Result of one check: the ``problem`` found in ``what`` (None if the check passed), and a ``note`` for users."""
+    """Result of one check of ``what``: its ``problem`` (None if the check passed), and a ``note`` for users."""
 
     what: str
     problem: str | None = None
@@ -150,7 +148,7 @@ class Check:
 
 
 def verify_package(files: PackageFiles) -> Iterator[Check]:
-    """Yield the checks of members, models, plan, segments, and the manifest that a rollback would restore."""
+    """Yield the checks of members, models, plan, segments, and of the manifest for a rollback."""
     package = Package(files)
     looks: list[tuple[str, Callable[[], object]]] = [
         (f"member {name}", partial(_check_member, files, name))
@@ -172,7 +170,7 @@ def verify_package(files: PackageFiles) -> Iterator[Check]:
 
 
 def _check_member(files: PackageFiles, name: str) -> None:
-    """Compare a member with its digest in the manifest; packages of other tools have no digests."""
+    """Compare a member with its digest in the manifest. Packages of other tools have no digests."""
     data, listed = files.read(name), files.manifest.files
     if not listed:
         return
@@ -186,7 +184,7 @@ def _check_member(files: PackageFiles, name: str) -> None:
 
 
 def _check_segment(files: PackageFiles, extension: str, segment: str) -> None:
-    """Check the binary of a segment: parse native code, as it may be for another machine; let devices load others."""
+    """Check the binary of a segment. Parse native code, as it may be for another machine; let devices load others."""
     data, device = files.segment(segment), open_device(extension)
     if extension == HERE:
         parse_native_segment(data)

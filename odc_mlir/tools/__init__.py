@@ -1,1 +1,1 @@
-"""The ``odc-*`` commands: each module parses its arguments first and imports the rest only when there is work to do."""
+"""The ``odc-*`` commands. Each module parses its arguments before it imports anything large."""

@@ -27,7 +27,7 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 def commands() -> dict[str, str]:
-    """Return modules by command name without ``odc-``: ``compile`` gives the module of ``odc-compile``."""
+    """Return modules by command name without ``odc-``; for example, ``compile`` is the module of ``odc-compile``."""
     files = sorted(Path(__file__).parent.glob("odc_*.py"))
     return {path.stem.removeprefix("odc_"): f"odc_mlir.tools.{path.stem}" for path in files}
 
@@ -79,7 +79,6 @@ def _completion(arguments: Sequence[str]) -> int:
 
 
 def _command(text: str) -> str:
-    """Return the name of a command without ``odc-``; raise ArgumentTypeError."""
     name = text.removeprefix("odc-")
     if name not in commands():
         raise argparse.ArgumentTypeError(f"there is no command {text!r}; one of {', '.join(commands())}")
@@ -112,7 +111,7 @@ def _copy_samples(arguments: argparse.Namespace) -> None:
 
     folder = Path(arguments.folder)
     found = {name: samples.path(name).read_bytes() for name in samples.FILES}
-    # A second copy to the same folder finds the files of the first one and changes nothing.
+    # A second copy to the same folder changes nothing.
     is_copy = folder.is_dir() and all(
         path.name in found and path.is_file() and path.read_bytes() == found[path.name] for path in folder.iterdir()
     )

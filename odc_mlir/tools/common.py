@@ -1,7 +1,7 @@
 """Shared parts of all commands: common flags, log output, and conversion of exceptions to one line and an exit code.
 
 Exit codes: 0 success; 1 a user error (any OdcError or OSError) or a negative result; 2 wrong usage; 3 a defect of
-odc-mlir, with a reproducer file; 130 an interrupt. This module imports little, because ``--help`` has to be immediate.
+odc-mlir, with a reproducer file; 130 an interrupt. This module imports little, so that ``--help`` is immediate.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Body = Callable[[argparse.Namespace], int | None]
 
 
 Renamed = Mapping[str, tuple[str, Callable[[str], bool]]]
-"""Old spelling of an option -> its new spelling, and a test of the values that it holds for (``bool``: all)."""
+"""Old spelling of an option -> new spelling, and a test of the values that it applies to (``bool``: all)."""
 
 
 def base_parser(
@@ -52,7 +52,7 @@ def base_parser(
 ) -> argparse.ArgumentParser:
     """Return a parser with the flags of every command: ``--version``, ``-v``, ``-q`` and ``--debug``.
 
-    Abbreviated long options are refused, so that adding an option never changes what a script means.
+    Abbreviated long options are errors, so that a new option never changes the meaning of a script.
     """
     parser = _Parser(prog=prog, description=description, epilog=epilog, allow_abbrev=False)
     parser.renamed = renamed
@@ -63,7 +63,7 @@ def base_parser(
 
 
 def _add_output_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the output flags, which users may give before or after a subcommand because they have no defaults."""
+    """Add the output flags without defaults, so that users may give them before or after a subcommand."""
     absent = argparse.SUPPRESS
     text = "print more to stderr (repeat for debug output)"
     parser.add_argument("-v", "--verbose", action="count", default=absent, help=text)
@@ -87,7 +87,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def nearest(parser: argparse.ArgumentParser, message: str, others: Iterable[str] = ()) -> str:
-    """Return ``; did you mean --overwrite?`` if ``message`` has an option like one of ours or ``others``, else ""."""
+    """Return ``; did you mean --overwrite?`` if ``message`` has an option similar to ours or ``others``, else ""."""
     from difflib import get_close_matches
 
     known = [option for action in parser._actions for option in action.option_strings] + list(others)
@@ -98,9 +98,9 @@ def nearest(parser: argparse.ArgumentParser, message: str, others: Iterable[str]
 
 
 def run_tool(parser: argparse.ArgumentParser, body: Body, argv: Sequence[str] | None = None) -> int:
-    """Parse ``argv`` (default: the command line), check the files in it, run ``body`` and return the exit code.
+    """Parse ``argv`` (default: the command line), check its files, run ``body`` and return the exit code.
 
-    Nothing that a user can cause raises an exception, wrong usage and ``--help`` included.
+    Nothing that a user can cause raises an exception, including wrong usage and ``--help``.
     """
     try:
         with _printable_output():
@@ -128,7 +128,7 @@ def run_tool(parser: argparse.ArgumentParser, body: Body, argv: Sequence[str] | 
 def current_words(parser: argparse.ArgumentParser, words: Sequence[str]) -> Iterator[str]:
     """Yield the words with current names of options, and print a note on stderr for each old name.
 
-    Names of options may have ``_`` in place of ``-``.
+    Names of options may have ``_`` instead of ``-``.
     """
     known = set(options_below(parser))
     dashed = {option.replace("_", "-"): option for option in known if option.startswith("--")}
@@ -144,7 +144,7 @@ def current_words(parser: argparse.ArgumentParser, words: Sequence[str]) -> Iter
             notes[flag] = new
             yield f"{new}{equals}{value}"
         elif word == "--json" and os.path.exists(following) and not following.endswith(".json"):
-            yield "--json=-"  # without "=-", argparse would take the model as the output file
+            yield "--json=-"  # without "=-", argparse would read the model as the output file
         else:
             yield word if flag in known else f"{dashed.get(flag.replace('_', '-'), flag)}{equals}{value}"
     for old, new in notes.items() if not {"-q", "--quiet"} & set(words) else ():
@@ -170,7 +170,7 @@ def options_below(parser: argparse.ArgumentParser) -> Iterator[str]:
 def _seldom_collected(*, ends_process: bool) -> Iterator[None]:
     """Raise the threshold of the garbage collector in this block.
 
-    ``ends_process``: the process ends right after the block, so skip the garbage collection at the block's end.
+    ``ends_process``: the process ends after the block, so the garbage collection at the block's end is skipped
     """
     from odc_mlir.support.collection import seldom_collected
 
@@ -222,7 +222,7 @@ _EVERYWHERE = frozenset({"verbose", "quiet", "debug", "overwrite"})  # arguments
 
 
 def idle_option(arguments: argparse.Namespace, used: Collection[str]) -> str | None:
-    """Return the first given option whose argument is not in ``used``; ignore options with their default value."""
+    """Return the first given option whose argument is not in ``used``, ignoring options with their default value."""
     for action in arguments.parser._actions:
         is_known = action.dest in used or action.dest in _EVERYWHERE or not hasattr(arguments, action.dest)
         if not is_known and getattr(arguments, action.dest) != action.default:
@@ -240,7 +240,7 @@ def guarded(
     argv: Sequence[str] | None = None,
 ) -> int:
     """Return the exit code of ``call()``; print every exception as one line on stderr (see the module's docstring)."""
-    # numpy reads this variable when it is imported later. More threads do not pay for models of this size.
+    # A later import of numpy reads this variable. More threads do not pay off for models of this size.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     interrupts = current_handler()
     try:
@@ -258,7 +258,6 @@ def guarded(
 def _outcome(
     prog: str, call: Callable[[], int | None], verbose: int, quiet: bool, debug: bool, argv: Sequence[str] | None
 ) -> int:
-    """Return the exit code of ``call()``; raise KeyboardInterrupt only."""
     try:
         with _printable_output(), _logging_to_stderr(prog, verbose, quiet):
             code = call()
@@ -280,7 +279,7 @@ def _outcome(
         return _fail(prog, "error: not enough memory", EXIT_USER, debug)
     except Exception as error:
         if (interrupts := current_handler()) is not None and interrupts.happened:
-            raise KeyboardInterrupt from error  # an interrupt during an import may raise other exceptions
+            raise KeyboardInterrupt from error  # an interrupt during an import may cause other exceptions
         ir = getattr(error, "reproducer", None)
         where = ir or write_reproducer(prog, sys.argv[1:] if argv is None else argv)
         kind = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
@@ -295,10 +294,10 @@ _BARE = {"--verify-each": "--verify-each=passes"}
 
 
 def add_verify_each(parser: argparse.ArgumentParser, default: str) -> None:
-    """Add the flag ``--verify-each[=run]``, whose value is the argument ``verify`` of ``odc_mlir.compile``."""
+    """Add the flag ``--verify-each[=run]``, the argument ``verify`` of ``odc_mlir.compile``."""
     text = (
         f"verify the IR after every pass ({default}); --verify-each=run: also run the IR on random inputs, and "
-        "fail if it gives other results than the model"
+        "fail if its results differ from the model's"
     )
     parser.add_argument("--verify-each", default="stages", choices=("passes", "run"), metavar="passes|run", help=text)
 
@@ -328,7 +327,7 @@ def add_time_limit(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def limited_time(seconds: float | None) -> Iterator[None]:
-    """Raise TimeLimitError in this block when ``seconds`` are over; raise OptionError unless they are positive."""
+    """Raise TimeLimitError in this block after ``seconds``; raise OptionError unless they are positive."""
     if seconds is None:
         yield
         return
@@ -339,7 +338,7 @@ def limited_time(seconds: float | None) -> Iterator[None]:
         raise TimeLimitError(f"this takes longer than the time limit of {seconds:g} s", hint="raise the time limit")
 
     handler = signal.signal(signal.SIGALRM, end)
-    # The exception can get lost, for example in a destructor, so the timer repeats the signal.
+    # The timer repeats the signal, because the exception can get lost, for example in a destructor.
     before = signal.setitimer(signal.ITIMER_REAL, min(seconds, _LONGEST_SECONDS), _AGAIN_SECONDS)
     try:
         yield
@@ -360,7 +359,7 @@ def size(text: str) -> int:
 
 
 def write_reproducer(prog: str, argv: Sequence[str]) -> str | None:
-    """Write the current exception, command line and versions to a new file; return its path, None on failure."""
+    """Write the current exception, command line and versions to a new file; return its path, or None on failure."""
     import platform
     import traceback
 
@@ -375,7 +374,7 @@ def write_reproducer(prog: str, argv: Sequence[str]) -> str | None:
 
 
 def write_crash_file(prog: str, suffix: str, text: str) -> str | None:
-    """Write ``text`` to a new file in the temporary directory; return its path, None if it cannot be written."""
+    """Write ``text`` to a new file in the temporary directory; return its path, or None on failure."""
     import tempfile
 
     try:
@@ -388,7 +387,6 @@ def write_crash_file(prog: str, suffix: str, text: str) -> str | None:
 
 
 def _with_notes(text: str, error: Exception) -> str:
-    """Join ``text`` and the notes of the exception on one line."""
     return bounded("; ".join([text, *getattr(error, "__notes__", ())]))
 
 
@@ -405,7 +403,7 @@ def _fail(prog: str, text: str, code: int, debug: bool) -> int:
 class PrintableStream:
     """Text stream that escapes control characters. It drops output to a closed pipe: files and exit code still matter.
 
-    ``stream`` is the underlying stream, for progress that moves the cursor; ``name`` is its name in system errors.
+    ``stream``: the underlying stream, for progress that moves the cursor; ``name``: its name in system errors
     """
 
     def __init__(self, stream: TextIO, name: str = STDOUT_NAME) -> None:
@@ -418,7 +416,7 @@ class PrintableStream:
         return len(text)
 
     def flush(self) -> None:
-        """Flush the stream; errors name it."""
+        """Flush the stream; system errors name it."""
         with self._reaching():
             self.stream.flush()
 
@@ -441,7 +439,7 @@ class PrintableStream:
 
 @contextmanager
 def _printable_output() -> Iterator[None]:
-    """Send everything printed through :class:`PrintableStream`."""
+    """Print all output of this block through :class:`PrintableStream`."""
     replace_closed_streams()
     out: Any = PrintableStream(sys.stdout)
     err: Any = PrintableStream(sys.stderr, "standard error")
@@ -451,13 +449,13 @@ def _printable_output() -> Iterator[None]:
 
 @contextmanager
 def _logging_to_stderr(prog: str, verbose: int, quiet: bool) -> Iterator[None]:
-    """Show the library's log on stderr as ``prog: warning: text`` while the command runs."""
+    """Print the library's log on stderr as ``prog: warning: text`` while the command runs."""
     import logging
 
     class LineFormatter(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
             origin = f"{record.name}: " if verbose > 1 else ""
-            line = " ".join(shown(record.getMessage()).split())  # on one line, so that a name cannot forge a line
+            line = " ".join(shown(record.getMessage()).split())  # on one line, so that names cannot forge a line
             return f"{prog}: {record.levelname.lower()}: {origin}{bounded(shortened(line))}"
 
     logger = logging.getLogger("odc_mlir")

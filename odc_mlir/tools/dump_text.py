@@ -1,4 +1,4 @@
-"""Text form of the documents of ``odc-dump``: headings, tables with aligned columns, long lists shortened."""
+"""Text form of the documents of ``odc-dump``: headings, tables with aligned columns, shortened lists."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SHOWN_HEX_DIGITS = 64
 
 
 def render(document: Document) -> Iterator[str]:
-    """Return the lines that show ``document``."""
+    """Yield the lines that describe ``document``."""
     renderers = {"nnpackage": _package, "npu": _segment, "cpu": _native, "records": _records, "minmax": _minmax}
     kind = document["format"]
     if kind in _MODELS:
@@ -117,7 +117,6 @@ def _options(operator: Document) -> str:
 
 
 def _short(value: Any) -> str:
-    """Format one value; shorten long lists to their first items."""
     if isinstance(value, list):
         items = [_short(item) for item in value[:_SHOWN_ITEMS]]
         return "[" + ",".join(items) + (f",... {len(value)}" if len(value) > _SHOWN_ITEMS else "") + "]"
@@ -129,7 +128,7 @@ def _short(value: Any) -> str:
 def _records(document: Document) -> Iterator[str]:
     digest = document["digest"]
     yield f"{text(document['file'])}: records of ranges, version {document['version']}, {document['bytes']:,} bytes"
-    yield f"model: {digest or 'not said'}"
+    yield f"model: {digest or 'unknown'}"
     for entry in document["shapes"]:
         shapes = " ".join("[" + ",".join(map(str, shape)) + "]" for shape in entry["inputs"])
         yield f"runs: {entry['runs']} on {shapes}"
@@ -254,7 +253,7 @@ def _indices(indices: Sequence[Any]) -> str:
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Format aligned columns below their heads, with numbers aligned right; yield nothing if there are no rows."""
+    """Yield aligned columns below their heads, with numbers aligned right. Without rows, yield nothing."""
     content = list(rows)
     if not content:
         return
@@ -264,5 +263,5 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]
 
 
 def text(value: str) -> str:
-    """Return ``value`` safe to print: quoted and escaped if it is empty or holds control characters."""
+    """Return ``value`` safe to print: quoted and escaped if it is empty or has control characters."""
     return value if value and value.isprintable() else repr(value)

@@ -1,6 +1,6 @@
 """Arguments that name files: declared by :func:`add_output` and :func:`add_input`, checked before a command begins.
 
-``run_tool`` refuses inputs that are not files, outputs that would lose work (:mod:`odc_mlir.formats.outputs`), and
+``run_tool`` rejects inputs that are not files, outputs that would lose work (:mod:`odc_mlir.formats.outputs`), and
 outputs that collide. ``-`` is standard input, or standard output for text.
 """
 
@@ -23,7 +23,7 @@ from odc_mlir.formats.kinds import OutputKind
 
 STDOUT_NAME = "standard output"
 STANDARD = "-"
-"""Name of standard input or output, accepted wherever a file is read or text is written."""
+"""Name of standard input or output, valid for every file to read and every text to write."""
 
 Container = argparse.ArgumentParser | argparse._ArgumentGroup
 KindOf = Callable[[argparse.Namespace], OutputKind]
@@ -35,7 +35,7 @@ _STDIN_FOLDER = "odc-stdin-"
 
 
 class Output(NamedTuple):
-    """Declaration of an output argument. ``paths`` returns the written files, by default the argument's value."""
+    """Declaration of an output argument. ``paths`` returns the written files (default: the argument's value)."""
 
     kind: OutputKind | KindOf
     paths: PathsOf | None = None
@@ -45,7 +45,7 @@ class Output(NamedTuple):
 
 
 class Input(NamedTuple):
-    """Declaration of an input argument. ``stdin``: ``-`` is standard input; ``own``: the command itself reads it."""
+    """Declaration of an input argument. ``stdin``: ``-`` is standard input; ``own``: the command reads it itself."""
 
     stdin: bool = True
     own: bool = False
@@ -54,7 +54,7 @@ class Input(NamedTuple):
 def add_output(
     container: Container, *flags: str, kind: OutputKind | KindOf, paths: PathsOf | None = None, **keywords: Any
 ) -> None:
-    """Add an output argument; if ``kind`` or ``paths`` depends on other arguments, it is a function of them."""
+    """Add an output argument. If ``kind`` or ``paths`` depends on other arguments, it is a function of them."""
     vars(container.add_argument(*flags, **keywords))[_ROLE] = Output(kind, paths)
 
 
@@ -69,13 +69,13 @@ def add_switch(container: Container, flag: str, help: str) -> None:
 
 
 def add_json(container: Container, kind: OutputKind, help: str) -> None:
-    """Add ``--json [FILE.json]``, a document for programs; without FILE it goes to standard output."""
+    """Add ``--json [FILE.json]``, a document for programs. Without FILE it goes to standard output."""
     text = f"write {help} as JSON"
     add_output(container, "--json", metavar="FILE.json", nargs="?", const=STANDARD, kind=kind, help=text)
 
 
 def add_overwrite(container: Container) -> None:
-    """Add the flag that every command with outputs has."""
+    """Add the flag of all commands with outputs."""
     add_switch(container, "--overwrite", "also replace files that odc-mlir did not write; inputs are never replaced")
 
 
@@ -120,9 +120,9 @@ class Files:
         self._failed: list[OdcError | OSError] = []
 
     def write(self, name: str, make: Callable[[], bytes | str], default: str | None = None) -> bool:
-        """Write the result of ``make`` to the file of the argument ``name``, if given; return True for success.
+        """Write the result of ``make`` to the file of the argument ``name``, if given; return whether this succeeded.
 
-        ``default``: the file if the argument is missing.
+        ``default``: the file if the argument is missing
         """
         path = self.paths.get(name, default)
         if path is None:
@@ -149,7 +149,7 @@ class Files:
             self._written.append(path)
 
     def finish(self) -> None:
-        """Raise the first failure to write, with the others as notes; closed pipes come last."""
+        """Raise the first failure to write, with the others as notes. Closed pipes come last."""
         failed = sorted(self._failed, key=lambda error: isinstance(error, BrokenPipeError))
         if not failed:
             return
@@ -162,7 +162,7 @@ class Files:
         raise first
 
     def failures_told(self, failed: Sequence[OdcError | OSError] | None = None) -> list[str]:
-        """Return the failures to write, except for closed pipes."""
+        """Return the messages of failures to write, without closed pipes."""
         failed = self._failed if failed is None else failed
         return [error_text(error) for error in failed if not isinstance(error, BrokenPipeError)]
 
@@ -174,16 +174,16 @@ class Files:
 
     @property
     def messages(self) -> IO[str]:
-        """Return the stream for messages: standard output, unless an output goes there."""
+        """Stream for messages: standard output, unless an output goes there."""
         return sys.stderr if self.uses_stdout else sys.stdout
 
     def tell(self, lines: Iterable[str]) -> None:
-        """Print lines as messages; with ``-q`` they are not computed."""
+        """Print lines as messages. With ``-q`` they are not computed."""
         for line in () if self.quiet else lines:
             print(line, file=self.messages)
 
     def suggest(self, *words: str) -> None:
-        """Print the command to run next, as the last line."""
+        """Print the next command to run, as the last line."""
         self.tell([f"next: {shlex.join(words)}"])
 
 
@@ -209,7 +209,7 @@ def discard(stream: IO[str]) -> None:
 
 
 def error_text(error: OdcError | OSError) -> str:
-    """Return the text of an error in one line; a system error with the name of its file or stream."""
+    """Return the text of an error in one line. For a system error, include its file or stream."""
     if isinstance(error, OdcError):
         return str(error)
     reason = error.strerror or str(error) or type(error).__name__
@@ -229,9 +229,9 @@ def naming(stream: str) -> Iterator[None]:
 
 
 def replace_closed_streams() -> None:
-    """Open the null device for each standard stream that was closed when the process began.
+    """Open the null device for each standard stream that was closed at the start of the process.
 
-    Otherwise the next file opened would get the stream's number, and with it the output of libraries.
+    Otherwise the next opened file gets the stream's number, and receives the output of libraries.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is not None:
@@ -245,7 +245,7 @@ def replace_closed_streams() -> None:
 
 
 def shown(text: str) -> str:
-    """Return ``text`` with "standard input" in place of the temporary file's name."""
+    """Return ``text`` with ``<stdin>`` instead of the temporary file's name."""
     return re.sub(rf"[^\s'\"]*{_STDIN_FOLDER}\w+/stdin", "<stdin>", text) if _STDIN_FOLDER in text else text
 
 
@@ -271,7 +271,7 @@ def opened(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> It
             name = _name(action)
             place = path if path == STANDARD else os.path.realpath(path)
             if place in taken:
-                raise OptionError(f"{name} and {taken[place][0]} both write {path!r}", hint="give each its own file")
+                raise OptionError(f"{name} and {taken[place][0]} both write {path!r}", hint="give each a separate file")
             taken[place] = name, path, kind
     _check_nesting(taken)
     for name, path, kind in taken.values():
@@ -296,7 +296,6 @@ def opened(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> It
 
 
 def _check_any_reader(arguments: argparse.Namespace) -> None:
-    """Raise OptionError if the flag of :func:`add_any_reader` is given without a .tflite output."""
     if not getattr(arguments, "any_reader", False):
         return
     from odc_mlir.frontend.export_circle import is_tflite
@@ -306,7 +305,7 @@ def _check_any_reader(arguments: argparse.Namespace) -> None:
 
 
 def _checked_inputs(arguments: argparse.Namespace, action: argparse.Action, role: Input) -> list[str]:
-    """Return the existing files of an argument except for standard input; raise OptionError."""
+    """Return the existing files of an argument without standard input; raise OptionError."""
     value = getattr(arguments, action.dest, None)
     if role.stdin and value is not None:
         named = [STANDARD if item in _STDIN_PATHS else item for item in (value if isinstance(value, list) else [value])]

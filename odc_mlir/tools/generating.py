@@ -30,7 +30,7 @@ def add_generation_flags(group: argparse._ArgumentGroup) -> None:
 
 
 class Printer:
-    """Printer of the generated text. A character of several tokens is printed after its last token."""
+    """Printer of the generated text. It prints a character of several tokens after the last of these tokens."""
 
     def __init__(self, tokenizer: Tokenizer, prompt_ids: Sequence[int]) -> None:
         self._tokenizer, self._ids, self._shown = tokenizer, list(prompt_ids), ""
@@ -38,7 +38,7 @@ class Printer:
         self.seconds: list[float] = []
 
     def __call__(self, token: int) -> None:
-        """Print the text that ``token`` adds, and record the time."""
+        """Print the text of ``token``, and record the time."""
         self.seconds.append(time.perf_counter() - self._start)
         self._ids.append(token)
         self._show()
@@ -80,7 +80,6 @@ def generate_text(arguments: argparse.Namespace, model: str) -> None:
 
 
 def _package(arguments: argparse.Namespace, model: str) -> Package | None:
-    """Return the package to run, compiled for the backend npu, or None for a model file."""
     from odc_mlir.formats.package import is_package
     from odc_mlir.runtime.api import compile
     from odc_mlir.runtime.package import Package
@@ -93,7 +92,7 @@ def _package(arguments: argparse.Namespace, model: str) -> Package | None:
 
 
 def _summary(package: Package | None, read: int, seconds: Sequence[float]) -> Iterator[str]:
-    """Return lines about the cost of a token: modelled for the target, and measured on this machine."""
+    """Yield lines about the cost of a token: modelled for the target, and measured on this machine."""
     from odc_mlir.runtime.reporting.report_object import is_modelled
     from odc_mlir.runtime.reporting.report_table import energy_line
 

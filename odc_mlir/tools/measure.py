@@ -32,7 +32,7 @@ class MemoryPoll:
         self.samples: dict[str, dict[str, int]] = {}
 
     def sample(self, phase: str) -> None:
-        """Measure at the end of ``phase``; later phases raise the peak."""
+        """Measure the memory at the end of ``phase``. Later phases raise the peak."""
         if self.active:
             now = _resident_kb()
             peak = self.samples.get("PEAK", now)
@@ -75,7 +75,7 @@ class Run:
 
     @property
     def is_modelled(self) -> bool:
-        """Return whether the package is compiled for a modelled machine."""
+        """Whether the package is compiled for a modelled machine."""
         from odc_mlir.runtime.devices.base import ModelledProgram
 
         units = [unit for unit in self.segments if unit.failure is None]
@@ -83,9 +83,9 @@ class Run:
 
     @cached_property
     def modelled(self) -> Modelled | None:
-        """Return the modelled time of one inference.
+        """Modelled time of one inference.
 
-        Return None if nothing is compiled, for targets without a cost model, and for shapes not compiled for.
+        None if nothing is compiled, for targets without a cost model, and for shapes other than the compiled ones.
         """
         from odc_mlir.runtime.execution.plan import PlanExecutor
         from odc_mlir.runtime.reporting.report import modelled_inference
@@ -101,11 +101,11 @@ class Run:
 
     @property
     def _word(self) -> str:
-        """Return the label of a run, which tells simulator time from device time."""
+        """Label of a run, which distinguishes simulator time from device time."""
         return "Simulate" if self.is_modelled else "Execute"
 
     def summary(self, *, each_run: bool) -> Iterator[str]:
-        """Return the lines of the summary: modelled and measured times, memory, and fallbacks."""
+        """Yield the lines of the summary: modelled and measured times, memory, and fallbacks."""
         yield from (_RULE, *self._modelled_lines(), *self._measured_lines(each_run=each_run))
         yield f"ACTIVATIONS  need {self.executor.prepare(self.shapes).peak_bytes} bytes at once"
         parts = getattr(self.executor, "parts", None)
@@ -118,7 +118,6 @@ class Run:
         yield _RULE
 
     def _modelled_lines(self) -> list[str]:
-        """Return lines about one inference on the target; none if nothing is compiled."""
         if self.modelled is None:
             return []
         times = {key: time_text(1e6 * value) for key, value in self.modelled.to_dict().items()}
@@ -131,7 +130,7 @@ class Run:
         ]
 
     def _measured_lines(self, *, each_run: bool) -> list[str]:
-        """Return lines about wall times of this machine; times of the simulated NPU have a label."""
+        """Return lines about wall times of this machine. Times of the simulated NPU have a label."""
         measurement, times = self.measurement, self.measurement.execute_ms()
         runs = f"{counted(len(measurement.run_seconds), 'run')} after {measurement.warmup_runs}"
         simulated = ", of the simulator and not of the NPU" if self.is_modelled else ""
@@ -170,7 +169,7 @@ class Run:
         self.arguments.files.write_json("trace", lambda: document)
 
     def write_csv(self) -> None:
-        """Write the file of :func:`csv_path`: one header line, one line of times in milliseconds and of memory."""
+        """Write the file of :func:`csv_path`: a header line, and a line of times in milliseconds and of memory."""
         times, titles = self.measurement.execute_ms(), ("ModelLoad", "Prepare", "Execute", "Peak")
         row: dict[str, str | float | int] = {
             "Model": Path(self.arguments.model).resolve().name,
@@ -197,5 +196,5 @@ def describe_values(value: Array) -> str:
 
 
 def csv_path(model: str, backend: str) -> str:
-    """Return ``odc-run-MODEL-BACKEND.csv``, in the current folder."""
+    """Return ``odc-run-MODEL-BACKEND.csv``, a file in the current folder."""
     return f"odc-run-{Path(model).resolve().name}-{backend}.csv"

@@ -95,7 +95,7 @@ def _tool(command: str) -> Any:
 
 
 def options_of(command: str, words: Sequence[str]) -> dict[str, StepOption]:
-    """Return the options of a command by name, as its parser declares them; ``words`` name its subcommand."""
+    """Return the options of a command by name, from its parser; ``words`` name its subcommand."""
     from odc_mlir.flow import StepOption
 
     parser = _tool(command).build_parser()
@@ -121,7 +121,7 @@ def call_command(command: str, arguments: Sequence[str]) -> int:
 
 
 def read_flow(path: str, target: str) -> Flow:
-    """Read the flow in a file, in the format given by its suffix; raise OptionError."""
+    """Read the flow in a file; its suffix determines the format. Raise OptionError."""
     from odc_mlir.flow import read_cfg, read_toml, read_workflow
 
     suffix = Path(path).suffix.lower()

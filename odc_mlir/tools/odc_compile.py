@@ -58,7 +58,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--memory", default="flash", choices=("flash", "sram"), help="memory for constants (%(default)s)"
     )
-    parser.add_argument("--sram-limit", type=size, metavar="BYTES", help="largest amount of SRAM that is used (all)")
+    parser.add_argument("--sram-limit", type=size, metavar="BYTES", help="largest amount of SRAM to use (all)")
     add_switch(parser, "--allow-host", "move operators that do not fit in --sram-limit to the host")
     parser.add_argument(
         "--prefer",
@@ -94,7 +94,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_input(place, "--partition", metavar="FILE.ini", help="partition file: backends by opcode or name")
     place.add_argument("--host", metavar="NAME,…", action="append", default=[], help="run these on the host")
     place.add_argument("--npu", metavar="NAME,…", action="append", default=[], help="run these on the NPU if possible")
-    add_switch(place, "--all-supported", "run all supported operators on the NPU, whatever they cost")
+    add_switch(place, "--all-supported", "run all supported operators on the NPU, at any cost")
     place.add_argument("--min-operators", type=int, metavar="N", help="no segment with fewer compute operators")
     place.add_argument("--min-macs", type=int, metavar="N", help="no segment with fewer multiply-accumulates")
     place.add_argument("--max-segments", type=int, metavar="N", help="at most this many segments")
@@ -119,8 +119,8 @@ def _body(arguments: argparse.Namespace) -> int | None:
     if (idle := idle_option(arguments, used)) is not None:
         flag = "--emit object" if arguments.emit else "--stage" if arguments.stage else None
         is_of_object = idle.lstrip("-").replace("-", "_") in _OF_OBJECT and not arguments.emit
-        way = "add --emit object" if is_of_object else f"leave out {flag}"
-        raise UsageError(f"{flag or 'a package'} has no use for {idle}; leave it out, or {way}")
+        remedy = "add --emit object" if is_of_object else f"leave out {flag}"
+        raise UsageError(f"{flag or 'a package'} has no use for {idle}; leave it out, or {remedy}")
     if arguments.emit:
         if not arguments.output:
             raise UsageError("--emit object needs -o FILE.o")
@@ -139,7 +139,6 @@ def _body(arguments: argparse.Namespace) -> int | None:
 
 
 def _check_stage(name: str) -> None:
-    """Raise OptionError if ``name``, a value of ``--stage``, is not a stage."""
     from odc_mlir.pipelines import stage_names
 
     if name not in (names := tuple(stage_names())):
@@ -148,7 +147,7 @@ def _check_stage(name: str) -> None:
 
 
 def _quantising(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the quantisation argument of ``odc_mlir.compile``; raise OptionError for flags without ``--quantize``."""
+    """Return the quantisation arguments of ``odc_mlir.compile``; raise OptionError for flags without ``--quantize``."""
     chosen = quantizing.common_options(arguments)
     if arguments.quantize == "none":
         if chosen or arguments.allow_accuracy_loss:
@@ -262,16 +261,15 @@ def _compile(arguments: argparse.Namespace) -> None:
     if arguments.quiet and (is_modelled or package.plan is None):
         from odc_mlir.runtime.reporting.report_partition import host_warning
 
-        # Scripts need to know that most of the work stays on the host.
+        # Scripts need a warning if most of the work stays on the host.
         if (warning := host_warning(package)) is not None:
             print(f"odc-compile: warning: {warning}", file=sys.stderr)
 
 
 def _refuse_page(arguments: argparse.Namespace, target: str) -> None:
-    """Raise OptionError if a page is requested for a target without modelled times."""
     if arguments.report_html:
         raise OptionError(
-            f"there is no page to write to {arguments.report_html!r}: there is no model of code for {target}",
+            f"the page {arguments.report_html!r} cannot be written: there is no model of code for {target}",
             hint="use --json, which has sizes and placement, and measure runs with odc-run --profile",
         )
 
@@ -302,7 +300,7 @@ def _told(arguments: argparse.Namespace, package: Package, is_modelled: bool) ->
 
 
 def _native_summary(report: UnmodelledReport) -> Iterator[str]:
-    """Return lines about placement and code size of native code, which has no modelled time."""
+    """Yield lines about placement and size of native code, which has no modelled time."""
     from collections import Counter
 
     yield report.headline()
@@ -314,7 +312,7 @@ def _native_summary(report: UnmodelledReport) -> Iterator[str]:
 
 
 def _summary(report: Mapping[str, Any]) -> Iterator[str]:
-    """Return the summary of a compilation: placement with reasons, and latency."""
+    """Yield the summary of a compilation: placement with reasons, and latency."""
     from odc_mlir.runtime.reporting.report_partition import host_groups, plan_lines
 
     total = report["npu_op_count"] + report["host_op_count"]

@@ -26,7 +26,7 @@ _SEED = 1
 COMPARISON = json_kind("a comparison", "reference", "other", "tensors")
 SCHEMA_VERSION = 1
 
-# Converters make names of hundreds of characters; the JSON document and the verdict print them in full.
+# Names from converters may have hundreds of characters. The JSON document and the verdict print full names.
 _NAME_WIDTH = 48
 
 
@@ -123,7 +123,7 @@ def _write_errors(arguments: argparse.Namespace, found: Comparison) -> None:
 
 
 def _sides(a: str, b: str) -> list[tuple[str, Any]]:
-    """Return file and backend of both sides; raise OptionError when neither names a file."""
+    """Return file and backend of both sides; raise OptionError if neither names a file."""
     parsed = [_side(text) for text in (a, b)]
     files = [file for file, _ in parsed if file is not None]
     if not files:
@@ -132,7 +132,7 @@ def _sides(a: str, b: str) -> list[tuple[str, Any]]:
 
 
 def _side(text: str) -> tuple[str | None, str]:
-    """Parse one side: a path if ``text`` names a file or folder, else a backend or ``PATH:BACKEND``."""
+    """Parse one side: a path if ``text`` names a file or folder, else a backend or ``PATH@BACKEND``."""
     if not Path(text).exists():
         if text in _BACKENDS:
             return None, text
@@ -146,7 +146,6 @@ def _side(text: str) -> tuple[str | None, str]:
 
 
 def _records(arguments: argparse.Namespace, executors: Sequence[Executor]) -> list[list[Array]]:
-    """Return the loaded inputs, or one random record."""
     from odc_mlir.runtime.execution.graph import index_limits
 
     infos = executors[0].graph.input_infos()
@@ -158,7 +157,6 @@ def _records(arguments: argparse.Namespace, executors: Sequence[Executor]) -> li
 
 
 def _records_of_b(arguments: argparse.Namespace, executor: Executor) -> list[list[Array]] | None:
-    """Return the inputs loaded for B alone, or None if B gets the inputs of A."""
     if not arguments.load_b:
         return None
     if not arguments.load:
@@ -200,7 +198,7 @@ def document(found: Comparison, sides: Sequence[tuple[str, str]]) -> dict[str, A
 
 
 def report(found: Comparison, *, every: bool) -> Iterator[str]:
-    """Return a table of outputs and diverging tensors (if ``every``, of all tensors), and the verdict."""
+    """Yield a table of outputs and diverging tensors (with ``every``, of all tensors), and the verdict."""
     shown = [tensor for tensor in found.tensors if every or tensor.diverges or tensor.kind == "output"]
     head = ("", "tensor", "op", "type", "differ", "max abs", "MAE", "MAPE %", "MPEIR", "MSE", "SQNR dB", "cosine")
     yield from aligned((*head, "top-1", "top-5"), list(map(_row, shown)))

@@ -81,7 +81,7 @@ Status = Literal["good", "note", "problem"]
 
 @dataclass(frozen=True, slots=True)
 class SystemFact:
-    """One fact about the installation; ``hint`` is the remedy for a problem."""
+    """A finding about the installation; ``hint`` is the remedy for a problem."""
 
     area: str
     name: str
@@ -91,13 +91,13 @@ class SystemFact:
 
 
 def diagnose() -> Iterator[SystemFact]:
-    """Yield facts about everything that can be wrong with an installation, without raising."""
+    """Yield findings about everything that can be wrong with an installation. Never raises."""
     yield SystemFact("versions", "odc-mlir", __version__)
     yield SystemFact("versions", "python", f"{platform.python_version()} ({sys.executable})")
     yield SystemFact("versions", "system", platform.platform())
     yield from _libraries()
     yield from _metadata()
-    with ThreadPoolExecutor() as pool:  # hanging plugins reach their deadlines at the same time
+    with ThreadPoolExecutor() as pool:  # plugins that hang reach their deadlines together
         parts = [pool.submit(list, part) for part in (_targets(), _plugins(), _devices())]
     for part in parts:
         yield from part.result()
@@ -105,7 +105,7 @@ def diagnose() -> Iterator[SystemFact]:
 
 
 def _libraries() -> Iterator[SystemFact]:
-    """Yield the libraries that our metadata declares, each with the extra that needs it."""
+    """Yield the libraries in our metadata, each with the extra that needs it."""
     try:
         declared = metadata.requires(_DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
@@ -152,7 +152,7 @@ def _targets() -> Iterator[SystemFact]:
 
 
 def _devices() -> Iterator[SystemFact]:
-    """Yield the devices, the hardware that they report, and the target of sessions that do not name one."""
+    """Yield the devices, their attached hardware, and the target of sessions that name none."""
     from odc_mlir.plugins import registry
     from odc_mlir.plugins.registry import DEVICES
     from odc_mlir.runtime.auto.aim import AUTO, aim_at
@@ -172,7 +172,6 @@ def _devices() -> Iterator[SystemFact]:
 
 
 def _plugins() -> Iterator[SystemFact]:
-    """Yield the codegen plugins, and whether they answer."""
     from odc_mlir.plugins import codegen, registry
 
     sources = registry.available()
@@ -185,7 +184,7 @@ def _plugins() -> Iterator[SystemFact]:
 
 
 def _metadata() -> Iterator[SystemFact]:
-    """Yield packages with unreadable metadata; a package whose metadata mentions our groups is a broken plugin."""
+    """Yield packages with unreadable metadata. If the metadata mentions our groups, the package is a broken plugin."""
     from odc_mlir.plugins.registry import ignored_entries, unreadable_metadata
 
     for entry, reason in ignored_entries():
@@ -216,7 +215,7 @@ def _cache() -> Iterator[SystemFact]:
         return
     if not os.access(existing, os.W_OK):
         text = f"{existing} cannot be written"
-        yield SystemFact("cache", "access", text, "problem", "set ODC_CACHE_DIR to a folder that can")
+        yield SystemFact("cache", "access", text, "problem", "set ODC_CACHE_DIR to a writable folder")
     else:
         yield SystemFact("cache", "free", f"{shutil.disk_usage(existing).free} bytes")
 
@@ -231,12 +230,12 @@ class CacheUsage:
 
 
 def cache_usage() -> list[CacheUsage]:
-    """Return the usage of the cache by kind; raise OptionError without a folder for it."""
+    """Return the usage of the cache by kind; raise OptionError if no folder can hold the cache."""
     return [_usage(folder) for folder in _kinds(cache_folder())]
 
 
 def clean_cache(kinds: frozenset[str] | None = None) -> list[CacheUsage]:
-    """Remove all entries, or entries of some ``kinds``; return the usage removed; raise OptionError."""
+    """Remove all entries, or entries of some ``kinds``; return the removed usage; raise OptionError."""
     folders = {folder.name: folder for folder in _kinds(cache_folder())}
     unknown = sorted((kinds or frozenset()) - folders.keys())
     if unknown:
@@ -251,7 +250,7 @@ def clean_cache(kinds: frozenset[str] | None = None) -> list[CacheUsage]:
 
 
 def prune_cache() -> list[CacheUsage]:
-    """Remove leftovers and entries beyond the limit; return the usage removed; raise OptionError."""
+    """Remove leftovers and entries beyond the limit; return the removed usage; raise OptionError."""
     from odc_mlir.runtime.auto.artefacts import prune
 
     text = os.environ.get(LIMIT_VARIABLE) or str(DEFAULT_LIMIT_MB)
@@ -267,7 +266,7 @@ def prune_cache() -> list[CacheUsage]:
 
 
 def _kinds(root: Path) -> list[Path]:
-    """Return our folders in the cache, which may hold other files of the user."""
+    """Return our folders in the cache folder, which may also hold files of the user."""
     return [root / name for name in FOLDERS if (root / name).is_dir() and not (root / name).is_symlink()]
 
 

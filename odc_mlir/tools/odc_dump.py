@@ -59,7 +59,6 @@ def listing(path: str) -> str:
 
 
 def _existing(path: str) -> Path:
-    """Return the regular file at ``path``; raise ModelError."""
     file = Path(path)
     if not file.is_file():
         raise ModelError(f"{path} {'is not a regular file' if file.exists() else 'does not exist'}")
@@ -69,7 +68,7 @@ def _existing(path: str) -> Path:
 def describe(path: str) -> Document:
     """Describe the file or folder at ``path`` as a document; its ``format`` is the kind of file.
 
-    Raises OdcError for a file that cannot be read or is malformed, ModelError for a file of unknown kind.
+    Raises OdcError for unreadable and malformed files, ModelError for a file of unknown kind.
     """
     from odc_mlir.calibration.records import SQLITE_MAGIC, describe_minmax, describe_records, is_minmax
     from odc_mlir.formats import native_segment
@@ -103,14 +102,13 @@ def _model(source: str | bytes) -> Document:
 
 
 def _segment(data: bytes, location: str) -> Document:
-    """Describe an NPU program or native code, by its content."""
     from odc_mlir.formats import native_segment
 
     return _native(data, location) if data.startswith(native_segment.MAGIC) else _program(data, location)
 
 
 def _compiled(files: PackageFiles, file: str, path: str) -> Document:
-    """Describe a segment of a package; of a foreign format, only the file name."""
+    """Describe a segment of a package. A foreign format has only its name."""
     extension = "" if files.plan is None else files.plan.extension
     if extension not in ("npu", "cpu"):
         return {"format": extension}

@@ -102,7 +102,7 @@ def _body(arguments: argparse.Namespace) -> int | None:
 
 
 def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Merge the study file's settings with flags; flags take precedence."""
+    """Merge the study file's settings with flags. Flags take precedence."""
     from odc_mlir.explore.space import read_study
 
     settings = read_study(arguments.study, _OPTION_KEYS) if arguments.study else {}

@@ -148,7 +148,7 @@ def _add_lists(parser: argparse.ArgumentParser) -> None:
 
 
 def _kind_of_output(arguments: argparse.Namespace) -> OutputKind:
-    """Return the kind of output that ``-t`` selects; every kind may go to standard output."""
+    """Return the kind of output that ``-t`` selects. Every kind may go to standard output."""
     kinds = {"mlir": IR_TEXT, "circle": MODEL, "npu-listing": LISTING}
     return kinds.get(arguments.format.partition("{")[0], UNKNOWN)._replace(is_text=True)
 
@@ -166,7 +166,7 @@ class _Collect(argparse.Action):
 def _pass_flags(parser: argparse.ArgumentParser, argv: Sequence[str]) -> list[str]:
     """Replace every unknown ``--name[=options]`` in ``argv`` by the option that runs a pass.
 
-    Names of passes are not looked up here: importing them would slow down ``--help``.
+    The names of passes are not checked here, because their import would slow down ``--help``.
     """
     known = {*options_below(parser), *renamed_options(parser)}
     argv = [f"--help-pass={word[7:]}" if word.startswith("--help=") else word for word in argv]
@@ -221,7 +221,7 @@ def _body(arguments: argparse.Namespace) -> int | None:
 
 
 def _wrong_usage(arguments: argparse.Namespace) -> str | None:
-    """Return the text of a usage error that the parser cannot detect: an unknown name of a pass or target."""
+    """Return a message about a usage error that the parser cannot detect: an unknown name of a pass or target."""
     from odc_mlir import targets
 
     flags = [text.partition("=")[0] for kind, text in arguments.steps if kind == "pass"]
@@ -271,12 +271,11 @@ def _print_lists(arguments: argparse.Namespace) -> None:
 
 
 def _name(arguments: argparse.Namespace) -> str:
-    """Return the name of the input in messages."""
     return "<stdin>" if arguments.input == "-" else str(arguments.input)
 
 
 def _pieces(arguments: argparse.Namespace) -> Iterator[tuple[bytes | None, int]]:
-    """Return the pieces of the input, each with its first line; None is the whole input file."""
+    """Yield the pieces of the input, each with its first line. None is the whole input file."""
     if arguments.input != "-" and not (arguments.split_input_file or arguments.verify_diagnostics):
         yield None, 1
         return
@@ -289,7 +288,7 @@ def _pieces(arguments: argparse.Namespace) -> Iterator[tuple[bytes | None, int]]
 
 @dataclass
 class _Run:
-    """One run of the command: passes over each piece of the input, and records of them for timing, pages and lists."""
+    """One run of the command: passes over each piece of the input, with data for timing, pages and lists."""
 
     arguments: argparse.Namespace
     passes: Sequence[StagedPass]
@@ -366,7 +365,7 @@ class _Run:
     def _around(
         self, context: Context, module: ModuleOp, read: Callable[[], ModuleOp]
     ) -> Callable[[str | None, ModulePass], AbstractContextManager[None]]:
-        """Return a function that makes the context of a pass: printing, timing, pages, counts, and reproducers."""
+        """Return a function that creates the context of a pass: printing, timing, pages, counts, and reproducers."""
         from odc_mlir.pipelines import StageWithoutPasses, with_added
         from odc_mlir.support.diagnostics import typed_errors
         from odc_mlir.transforms.common.rewriting import RewriteCounts, observed
@@ -400,7 +399,6 @@ class _Run:
         return around
 
     def _viewer(self, module: ModuleOp) -> Viewer | None:
-        """Return a viewer for the passes over one module, if a page is requested."""
         if not self.arguments.view:
             return None
         from odc_mlir.viewer import Viewer
@@ -420,13 +418,12 @@ def _reproducer(
     try:
         for item in done:
             item.apply(context, module)
-    except Exception:  # a pass in ``done`` fails only now: write the original input and all passes
+    except Exception:  # a pass in ``done`` fails this time: write the original input and all passes
         module, left = read(), [*done, *left]
     return opt_passes.write_ir_reproducer(module, ",".join(map(opt_passes.text_of, left)), trace)
 
 
 def _emit(arguments: argparse.Namespace, context: Context, module: ModuleOp) -> bytes:
-    """Return the module in the form that ``-t`` selects."""
     from io import StringIO
 
     name = arguments.format.partition("{")[0]
@@ -457,13 +454,12 @@ def _on_terminal(arguments: argparse.Namespace) -> bool:
 
 
 def _constants(arguments: argparse.Namespace) -> Constants:
-    """Return the choice of constants whose bytes are printed."""
     wanted: Constants | None = arguments.constants
     return wanted or ("elide" if _on_terminal(arguments) else "known")
 
 
 def _text_target(arguments: argparse.Namespace) -> Target:
-    """Return the output target with its options; listings omit constants' bytes as IR does."""
+    """Return the output target with its options. Listings omit constants' bytes under the same conditions as IR."""
     from dataclasses import replace
 
     from xdsl.utils.arg_spec import parse_spec

@@ -35,7 +35,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_any_reader(parser)
     add_switch(parser, "--O1", "every rewrite that preserves results")
     parser.add_argument("--without", metavar="NAME", action="append", default=[], help="disable a rewrite; repeatable")
-    text = "keep inputs and outputs as they are, or store images channels last if that saves work"
+    text = "keep the layout of inputs and outputs, or store images channels last if this saves work"
     parser.add_argument("--io-layout", choices=("keep", "nhwc"), default="keep", help=text)
     parser.add_argument("--max-rewrites", type=int, metavar="N", help="stop after this many rewrites, to bisect")
     add_switch(parser, "--verify", "run both models on the same inputs and compare them")
@@ -103,7 +103,7 @@ def report(made: Optimized) -> Mapping[str, Any]:
 
 
 def summary(made: Optimized, named: Sequence[str] = ()) -> Iterator[str]:
-    """Return lines with operator counts before and after, applied rewrites, and ``named`` ones never applied."""
+    """Yield lines with operator counts before and after, applied rewrites, and ``named`` rewrites without effect."""
     before, after = sum(made.before.values()), sum(made.after.values())
     yield f"{counted(before, 'operator')} before, {after} after"
     kinds = sorted({*made.before, *made.after}, key=lambda k: made.after.get(k, 0) - made.before.get(k, 0))

@@ -66,7 +66,7 @@ def build_parser() -> argparse.ArgumentParser:
         commands, "check", "check whether a package runs on this machine: runs, rebuild or cannot", _check
     )
     add_input(check, "package", metavar="PACKAGE", stdin=False)
-    check.add_argument("--target", metavar="NAME", help="target to run on (the one it was compiled for)")
+    check.add_argument("--target", metavar="NAME", help="target to run on (default: the package's)")
     add_json(check, STATE, "the answer")
     add_overwrite(check)
 
@@ -127,7 +127,7 @@ def _inspect(arguments: argparse.Namespace) -> None:
 
 
 def _step(package: Package) -> dict[str, object]:
-    """Return the interface of a language model's step, or no fields if the package holds no language model."""
+    """Return the interface of a language model's step, or no fields for other models."""
     from odc_mlir.runtime.session.generation import find_interface
 
     inputs, outputs = package.graph.input_infos(), package.graph.output_infos()

@@ -44,7 +44,7 @@ _LAYERS_SHOWN = 5
 _SIDES, _SIDE_NAMES = ("float", "quantized"), ("float", "quantised")
 _FINDINGS_SHOWN = 8
 
-# Arguments used for recording ranges only; all other arguments are for quantising.
+# Arguments of recording. All other arguments are for quantising.
 RECORDING = frozenset(
     {"model", "output", "min_max_only", "calibration", "max_samples", "mean", "scale", "save_records"}
     | {"ranges", "range_options"}
@@ -153,7 +153,6 @@ def _quantize(arguments: argparse.Namespace) -> None:
 
 
 def _write(arguments: argparse.Namespace, made: Quantized, accepted: bool) -> None:
-    """Write all requested outputs, the model first."""
     files = arguments.files
     if arguments.output and accepted:
         with files.writing(arguments.output):
@@ -174,7 +173,7 @@ def _precisions_file(arguments: argparse.Namespace) -> str | None:
 
 
 def _summary(arguments: argparse.Namespace, verdict: Mapping[str, Any], accepted: bool) -> Iterator[str]:
-    """Return the summary of a quantisation; with ``-v``, add all measures and choices."""
+    """Yield the summary of a quantisation; with ``-v``, also all measures and choices."""
     from odc_mlir.quantizer.summary import next_target, summary
 
     yield from summary(model_name(shown(arguments.model)), verdict)
@@ -186,7 +185,7 @@ def _summary(arguments: argparse.Namespace, verdict: Mapping[str, Any], accepted
 
 
 def details(verdict: Mapping[str, Any], precisions: str | None = None) -> Iterator[str]:
-    """Return all measures with their intervals, and the choices; ``precisions``: the file of per-layer precisions."""
+    """Yield all measures with their intervals, and the choices; ``precisions``: the file of per-layer precisions."""
     from odc_mlir.quantizer.policy.verdict import check_name
 
     checked = verdict["samples"]
@@ -215,20 +214,18 @@ def details(verdict: Mapping[str, Any], precisions: str | None = None) -> Iterat
 
 
 def _frames(step: Mapping[str, Any]) -> str:
-    """Format the SQNR of some frames of sequences, by frame number."""
     numbers = f"{step['first']} to {step['last']}" if step["first"] < step["last"] else f"{step['first']}"
     return f"{numbers}: {'exact' if step['sqnr_db'] is None else decibel_text(step['sqnr_db'])}"
 
 
 def _sides(metric: str, values: Mapping[str, Any]) -> str:
-    """Format the scores of both models."""
     return ", ".join(
         f"{score_text(metric, values[side])} {name}" for side, name in zip(_SIDES, _SIDE_NAMES, strict=True)
     )
 
 
 def _chosen(choices: Mapping[str, Any], file: str | None) -> Iterator[str]:
-    """Return the flags that reproduce the model, and the other files needed."""
+    """Yield the flags that reproduce the model, and the other files needed."""
     flags = quantizing.precision_flags(choices, file)
     yield f"  chosen: {' '.join([*quantizing.flags_of(choices), *flags])}"
     if (layers := choices["precisions"]) and not flags:
@@ -236,7 +233,7 @@ def _chosen(choices: Mapping[str, Any], file: str | None) -> Iterator[str]:
         if choices["scheme"] in FULL_SCHEMES:
             yield f"  and, for the precisions of {count}, --mixed FILE.json, written by --save-precisions FILE.json"
         else:
-            yield f"  and {count} in other precisions, which the search finds again and no option gives"
+            yield f"  and {count} in other precisions, which only a new search can set"
 
 
 def _measured(
@@ -250,7 +247,6 @@ def _measured(
 
 
 def _coverage(coverage: Mapping[str, Any]) -> Iterator[str]:
-    """Return lines about the precisions of layers, weights and multiplications."""
     from odc_mlir.quantizer.layers import UNIT_NAMES
 
     units = ("layers", "weights", "macs")
@@ -261,9 +257,9 @@ def _coverage(coverage: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _front(points: Sequence[Mapping[str, Any]], least: float) -> Iterator[str]:
-    """Return lines about measured models on the Pareto front of accuracy over time or bytes.
+    """Yield lines about measured models on the Pareto front of accuracy over time or bytes.
 
-    ``least``: the minimum share of quantised multiplications; without a target, models below this share are marked.
+    ``least``: the minimum share of quantised multiplications. Without a target, models below this share are marked.
     """
     from odc_mlir.quantizer.policy.verdict import cost_text
 
@@ -282,7 +278,7 @@ def _front(points: Sequence[Mapping[str, Any]], least: float) -> Iterator[str]:
 
 
 def _precisions(verdict: Mapping[str, Any]) -> Iterator[str]:
-    """Return lines about layers with a precision of their own, and reasons for float layers."""
+    """Yield lines about the precisions of single layers, and reasons for float layers."""
     counts = Counter(verdict["scheme"].values())
     if len(counts) > 1:
         yield f"  layers: {', '.join(f'{count} {name}' for name, count in counts.most_common())}"

@@ -27,10 +27,10 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of ``odc-reduce``."""
     parser = base_parser(
         "odc-reduce",
-        "Shrink a model while a command still fails on it: operators are removed as long as the command keeps the "
-        "exit code that it has for the whole model, then weights are set to zero.",
+        "Shrink a model while a command still fails on it: operators are removed as long as the command keeps its "
+        "exit code for the whole model, then weights are set to zero.",
         epilog="The command runs in a shell; {} is replaced by the path of the model, which is appended if {} is "
-        "missing. The command may be any test of a property: it has to fail where the property holds.",
+        "missing. The command may be any test of a property: it must fail if the property holds.",
     )
     add_input(parser, "model", metavar="MODEL", help="model file or nnpackage")
     parser.add_argument("--check", metavar="COMMAND", required=True, help="command that fails on the model")
@@ -98,7 +98,7 @@ def _body(arguments: argparse.Namespace) -> None:
 
 
 def _run(command: str, path: Path, timeout: float) -> tuple[int, str]:
-    """Return exit code and output of ``command`` on the file; a timeout counts as a failure."""
+    """Return exit code and output of ``command`` on the file. A timeout counts as a failure."""
     from odc_mlir.process_limits import end_group
 
     place = shlex.quote(str(path))

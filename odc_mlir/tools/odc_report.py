@@ -52,7 +52,6 @@ def _body(arguments: argparse.Namespace) -> None:
 
 
 def _opened(path: str) -> Package | dict[str, Any]:
-    """Open the package at ``path``, or the report in a JSON file; raise OdcError."""
     from odc_mlir.formats.package import is_package
 
     if is_package(path):

@@ -122,7 +122,7 @@ def _add_measuring_flags(group: argparse._ArgumentGroup) -> None:
 
 
 def _first_of(name: str) -> Callable[[argparse.Namespace], list[str]]:
-    """Return the first raw file of the prefix in argument ``name``; the model determines the number of files."""
+    """Return a function that returns the first raw file of the prefix in argument ``name``."""
     return lambda arguments: [f"{getattr(arguments, name)}.0"]
 
 
@@ -162,7 +162,7 @@ def _body(arguments: argparse.Namespace) -> None:
     memory = MemoryPoll(arguments.mem_poll)
     measurement = LatencyProfile()
     if arguments.gpumem_poll:
-        raise UnsupportedError("there is no GPU whose memory could be reported", hint="use --mem_poll")
+        raise UnsupportedError("there is no GPU, so its memory cannot be reported", hint="use --mem_poll")
     _check_prompt(arguments)
     model = staged_model(arguments, lambda model, count: _recorded_on(arguments, model, shapes, count))
     if arguments.prompt is not None:
@@ -187,7 +187,7 @@ def _body(arguments: argparse.Namespace) -> None:
     memory.sample("MODEL_LOAD")
     samples = _samples(arguments, executor, shapes)
     start = time.perf_counter()
-    # Check shapes here: a later error would name an operator inside the model.
+    # Check shapes before the run, whose errors name operators inside the model.
     bound = bind_inputs(executor.graph.input_infos(), samples.records[0], resize=shapes is not None)
     executor.prepare([array.shape for array in bound])
     measurement.prepare_seconds = time.perf_counter() - start
@@ -212,11 +212,11 @@ def _check_prompt(arguments: argparse.Namespace) -> None:
     group = argparse.ArgumentParser(add_help=False).add_argument_group()
     if arguments.prompt is None:
         add_generation_flags(group)
-        problem, hint = "is about the text of --prompt, which is not given", "add --prompt TEXT"
+        problem, hint = "needs the text of --prompt, which is not given", "add --prompt TEXT"
     else:
         _add_data_flags(group)
         _add_measuring_flags(group)
-        problem, hint = "is not for texts, which --prompt asks for", "leave it out"
+        problem, hint = "does not apply to texts (--prompt)", "leave it out"
     allowed = ("load", "load_raw", "samples") if arguments.quantize is not None else ()
     for action in group._group_actions:
         if getattr(arguments, action.dest) != action.default and action.dest not in allowed:
@@ -240,14 +240,16 @@ def _parse_shapes(text: str) -> dict[int, tuple[int, ...]] | None:
     except (ValueError, TypeError, RecursionError):
         valid = False
     if not valid:
-        raise OptionError(f"the shapes {text!r} cannot be read", hint="write [0,[1,2],2,[]], or h5 for those of --load")
+        raise OptionError(
+            f"the shapes {text!r} cannot be read", hint="write [0,[1,2],2,[]], or h5 for the shapes of --load"
+        )
     return {index: tuple(shape) for index, shape in pairs.items()}
 
 
 def _recorded_on(
     arguments: argparse.Namespace, model: str, shapes: dict[int, tuple[int, ...]] | None, count: int
 ) -> list[list[Array]]:
-    """Return the calibration samples: the loaded samples, or ``count`` random ones."""
+    """Return the calibration samples: the loaded samples, or ``count`` random samples."""
     from odc_mlir.formats.samples import random_inputs
     from odc_mlir.runtime.api import open_executor
     from odc_mlir.runtime.execution.graph import index_limits
@@ -263,7 +265,7 @@ def _recorded_on(
 
 
 def _check_sizes(text: str, outputs: list[list[Array]]) -> None:
-    """Raise InputError if an output needs more bytes than --output_sizes (``text``) allows."""
+    """Raise InputError if an output needs more bytes than ``text``, the value of --output_sizes, allows."""
     for index, room in _parse_sizes(text, len(outputs[0]) if outputs else None).items():
         for record in outputs:
             if record[index].nbytes > room:
@@ -301,7 +303,6 @@ def _reshaped(text: str, outputs: list[list[Array]]) -> list[list[Array]]:
 
 
 def _samples(arguments: argparse.Namespace, executor: Executor, shapes: dict[int, tuple[int, ...]] | None) -> Samples:
-    """Return the inputs of every sample: loaded, or one random sample."""
     from odc_mlir.formats.samples import Samples, random_inputs, read_labels, read_raw, read_samples
     from odc_mlir.runtime.execution.binding import to_codes
     from odc_mlir.runtime.execution.graph import index_limits
@@ -331,7 +332,7 @@ def _samples(arguments: argparse.Namespace, executor: Executor, shapes: dict[int
 def _wanted(
     infos: Sequence[TensorInfo], shapes: dict[int, tuple[int, ...]] | None, as_float: bool = False
 ) -> list[tuple[Any, tuple[int, ...]]]:
-    """Return dtype and shape of every input; unknown dimensions outside ``shapes`` are 1."""
+    """Return dtype and shape of every input. Unknown dimensions outside ``shapes`` are 1."""
     import numpy as np
 
     for index in shapes or {}:
@@ -428,7 +429,6 @@ def _write_results(run: Run, outputs: list[list[Array]], tensors: list[dict[str,
 
 
 def _tell(run: Run, outputs: list[list[Array]]) -> None:
-    """Write the requested reports and print the summary."""
     from odc_mlir.quantizer.outputs import answering
     from odc_mlir.runtime.execution.binding import to_reals
     from odc_mlir.runtime.reporting.labels import doubt

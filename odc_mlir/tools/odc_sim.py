@@ -30,7 +30,7 @@ def build_parser() -> argparse.ArgumentParser:
         "Run one compiled segment on the NPU simulator: bit-exact values and the causes of all cycles.",
         epilog="Uses only the file and its inputs; no model or compiler is needed. docs/npu.md describes the machine.",
     )
-    add_input(parser, "segment", metavar="SEGMENT.npu", help="a compiled segment, or a listing of one")
+    add_input(parser, "segment", metavar="SEGMENT.npu", help="a compiled segment, or its listing")
     add_input(parser, "--load", metavar="DATA", help="inputs from an NPZ or HDF5 file (default: random values)")
     add_switch(parser, "--samples", "the loaded arrays have a leading sample axis")
     add_output(parser, "--dump", metavar="FILE", kind=ARRAYS, help="outputs to an NPZ or HDF5 file")
@@ -83,7 +83,6 @@ def _body(arguments: argparse.Namespace) -> None:
 
 
 def _binary(path: Path) -> bytes:
-    """Return the bytes of a program; assemble a listing."""
     from odc_mlir.isa.assembly import read_listing
     from odc_mlir.isa.container import MAGIC, write
 
@@ -98,7 +97,6 @@ def _binary(path: Path) -> bytes:
 
 
 def _samples(arguments: argparse.Namespace, program: Program) -> Samples:
-    """Return the inputs to run: loaded, or one random sample."""
     import numpy as np
 
     from odc_mlir.formats.samples import Samples, random_inputs, read_samples
@@ -126,7 +124,7 @@ def _write(arguments: argparse.Namespace, samples: Samples, results: Sequence[Re
 
 
 def summary(program: Program, counters: Counters) -> Iterator[str]:
-    """Return the measurements of a run as lines of text."""
+    """Yield the measurements of a run as lines of text."""
     target = program.target
     time = time_text(1e9 * counters.cycles / target.clock_hz)
     peak = counters.cycles * target.array.macs_per_cycle
@@ -145,7 +143,7 @@ def summary(program: Program, counters: Counters) -> Iterator[str]:
 
 
 def explanation(program: Program) -> Iterator[str]:
-    """Return lines that explain a run's cycles (memory model parity): by operator, and possible improvements."""
+    """Yield lines that explain a run's cycles (memory model parity): by operator, and possible improvements."""
     from odc_mlir import simulator
     from odc_mlir.runtime.reporting.report_table import explanation_lines, help_text, terminal_width
 

@@ -1,7 +1,7 @@
 """Parts of ``odc-opt``: the passes to run, their help, printed IR, timing, and ``--verify-diagnostics``.
 
 A comment such as ``// expected-error @below {{scale is inf}}`` in the input expects an error whose text contains the
-text in braces. The error's line is given by ``@below``, ``@above``, ``@+2`` or ``@-1``; default: the comment's line.
+text in braces. ``@below``, ``@above``, ``@+2`` or ``@-1`` gives the error's line; the default is the comment's line.
 ``@unknown`` expects an error without a line.
 """
 
@@ -46,7 +46,7 @@ def pass_names() -> tuple[str, ...]:
 
 
 def pass_list() -> Iterator[str]:
-    """Return the lines of --list-passes: passes with options, ours in compiler order, then xDSL's, then plugins'."""
+    """Yield the lines of --list-passes: passes with options, ours in compiler order, then xDSL's, then plugins'."""
     from xdsl.transforms import get_all_passes
 
     from odc_mlir import pipelines, transforms
@@ -80,9 +80,9 @@ def _entry(name: str, kind: type[ModulePass]) -> Iterator[str]:
 
 
 def pattern_list(counts: Mapping[str, RewriteCounts] | None) -> Iterator[str]:
-    """Return a line for each pass, and one for each of its patterns: name, source, summary.
+    """Yield a line for each pass, and one for each of its patterns: name, source, summary.
 
-    ``counts``: numbers of rewrites by pass; if given, list only these passes, with the numbers.
+    ``counts``: numbers of rewrites by pass. If given, list only these passes, with the numbers.
     """
     from odc_mlir import pipelines
     from odc_mlir.plugins.universes import additions
@@ -100,7 +100,7 @@ def pattern_list(counts: Mapping[str, RewriteCounts] | None) -> Iterator[str]:
 
 
 def pass_help(name: str) -> Iterator[str]:
-    """Return the help of one pass: summary, IR before and after, rejected IR, options. Raise OptionError."""
+    """Yield the help of one pass: summary, IR before and after, rejected IR, options. Raise OptionError."""
     from odc_mlir import pipelines
     from odc_mlir.transforms.common.describe import options_of, text_of
 
@@ -128,7 +128,7 @@ def text_of(item: ModulePass) -> str:
 
 
 def requested(arguments: argparse.Namespace) -> Iterator[StagedPass]:
-    """Return the passes to run, without ``--before``; raise OdcError for wrong names, options, reproducers."""
+    """Yield the passes to run, without ``--before``; raise OdcError for wrong names, options, reproducers."""
     from odc_mlir import pipelines
     from odc_mlir.transforms.partition.odc_set_target import OdcSetTargetPass
 
@@ -145,7 +145,6 @@ def requested(arguments: argparse.Namespace) -> Iterator[StagedPass]:
 
 
 def _words(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
-    """Return the requested steps as (kind, text)."""
     if arguments.run_reproducer:
         pipeline = reproducer_pipeline(Path(arguments.input).read_text())
         if pipeline is None:
@@ -155,7 +154,7 @@ def _words(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
 
 
 def idle_print_options(arguments: argparse.Namespace, passes: Sequence[StagedPass]) -> Iterator[str]:
-    """Return the options that would print IR before or after a pass that does not run."""
+    """Yield the options that would print IR before or after a pass that does not run."""
     running = {item.name for _, item in passes}
     for when in ("before", "after"):
         for name in getattr(arguments, f"print_ir_{when}"):
@@ -170,7 +169,7 @@ _LINE = re.compile(r":(\d+):\d+$")
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Error that the comment in ``line`` expects; ``about`` is the line of the error, None if unknown."""
+    """Expectation of the comment in ``line``; ``about``: line of the error, None if unknown."""
 
     kind: str
     line: int
@@ -194,7 +193,7 @@ def expectations(text: str, first_line: int) -> list[Expected]:
 
 
 def unexpected(expected: list[Expected], errors: list[OdcError], name: str) -> list[str]:
-    """Return a line for each unexpected error and for each expected error that did not occur."""
+    """Return a line for each unexpected error, and for each expected error that did not occur."""
     left, lines = list(expected), []
     for error in errors:
         about, text = _line_of(error), str(error)
@@ -245,7 +244,7 @@ class Timing:
 
     @contextmanager
     def part(self, name: str) -> Generator[None]:
-        """Time a part within the running part; a part with the same name as the previous part continues it."""
+        """Time a part of the running part. A part with the same name as the previous part continues it."""
         parts = (self.running[-1] if self.running else self).parts
         if not parts or parts[-1].name != name:
             parts.append(Timing(name))
@@ -257,7 +256,7 @@ class Timing:
             self.running.pop().seconds += time.process_time() - start
 
     def lines(self, whole: float | None = None, indent: int = 0) -> Iterator[str]:
-        """Return a line for this part and one for each inner part, longest first, with percent of the whole."""
+        """Yield a line for this part and one for each inner part, longest first, with percent of the whole."""
         whole = self.seconds if whole is None else whole
         percent = 100 * self.seconds / whole if whole else 0.0
         yield f"{self.seconds:10.4f} s {percent:5.1f} %  {'  ' * indent}{self.name}"
@@ -266,7 +265,7 @@ class Timing:
 
 
 class IrPrinter:
-    """Printer of IR to stderr before and after the passes that the options name."""
+    """Printer of IR to stderr before and after the passes in the options."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.before: Sequence[str] = arguments.print_ir_before
@@ -321,7 +320,7 @@ class IrPrinter:
 def write_ir_reproducer(module: ModuleOp, pipeline: str, trace: str) -> str | None:
     """Write a file for ``odc-opt --run-reproducer``: the IR before the passes of ``pipeline``, and the pipeline.
 
-    Its first line is a lit RUN line. Return its path, None if it cannot be written.
+    Its first line is a lit RUN line. Return its path, or None on failure.
     """
     from odc_mlir.support.text import module_text
 
@@ -331,6 +330,6 @@ def write_ir_reproducer(module: ModuleOp, pipeline: str, trace: str) -> str | No
 
 
 def reproducer_pipeline(text: str) -> str | None:
-    """Return the pipeline in a reproducer, None for any other text."""
+    """Return the pipeline in a reproducer, or None for any other text."""
     match = _RUN.match(text)
     return match["pipeline"] if match is not None else None

@@ -1,4 +1,4 @@
-"""Quantisation flags shared by several commands, and their conversion to keyword arguments."""
+"""Quantisation flags of several commands, and their conversion to keyword arguments."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ COMMON_FLAGS = frozenset({"--calibration", "--labels", "--allow-accuracy-loss", 
 
 
 def add_options(container: argparse.ArgumentParser | argparse._ArgumentGroup, names: Iterable[str]) -> None:
-    """Add the flags of options as :mod:`odc_mlir.quantizer.policy.declarations` declares them."""
+    """Add the flags of options, from :mod:`odc_mlir.quantizer.policy.declarations`."""
     defaults = QuantizeOptions()
     for name in names:
         declared, kind, default = OPTIONS[name], KINDS[name], getattr(defaults, name)
@@ -49,7 +49,7 @@ def add_options(container: argparse.ArgumentParser | argparse._ArgumentGroup, na
             continue
         if kind.startswith("Mapping"):
             more |= {"action": "append", "default": None if default is None else []}
-        elif default == AUTO:  # with another default, nobody could tell whether the option is given
+        elif default == AUTO:  # other defaults would hide whether the option is given
             more["default"] = default
         if kind.startswith(("float", "int")):
             more["type"] = size if name == "max_bytes" else float
@@ -64,7 +64,7 @@ def add_options(container: argparse.ArgumentParser | argparse._ArgumentGroup, na
 
 
 def _argument(name: str) -> str:
-    """Return the name of an option among parsed arguments, in which ``help`` is reserved for the parser's help."""
+    """Return the name of an option among parsed arguments; ``help`` is reserved for the parser's help."""
     return "improve" if name == "help" else name
 
 
@@ -93,7 +93,7 @@ def add_data_flags(group: argparse._ArgumentGroup) -> None:
 
 
 def common_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the keyword arguments for the flags of :func:`add_common_flags`, without those left out."""
+    """Return the keyword arguments for the given flags of :func:`add_common_flags`."""
     calibration: Any = arguments.calibration
     if calibration == RANDOM and not os.path.exists(RANDOM):
         calibration = _random_samples(arguments.model)
@@ -102,7 +102,7 @@ def common_options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _random_samples(model: str) -> list[list[Array]]:
-    """Return made-up samples for ``--calibration random``, with a warning; unknown dimensions are 1."""
+    """Return made-up samples for ``--calibration random``, with a warning. Unknown dimensions are 1."""
     import logging
 
     from odc_mlir.formats.samples import random_inputs
@@ -118,7 +118,7 @@ def _random_samples(model: str) -> list[list[Array]]:
 
 
 def all_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the keyword arguments of ``odc_mlir.quantize`` for all flags; raise OptionError for unreadable ones."""
+    """Return the keyword arguments of ``odc_mlir.quantize`` for all flags; raise OptionError for unreadable values."""
     options = {name: getattr(arguments, _argument(name)) for name, declared in OPTIONS.items() if declared.group}
     options |= {name: getattr(arguments, name) for name in ("scheme", "evaluation", "max_samples", "records")}
     options["target"] = arguments.target if arguments.target is not None else _target_of_environment()
@@ -134,7 +134,7 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
 def in_flags(flags: frozenset[str] | None = None) -> Iterator[None]:
     """Rename options in errors of this block to flags.
 
-    ``flags``: the flags of a command that lacks some flags of ``odc-quantize``; advice about a missing flag says so.
+    ``flags``: the flags of a command that lacks some flags of ``odc-quantize``, which advice about a missing flag names
     """
     try:
         yield
@@ -149,7 +149,6 @@ def in_flags(flags: frozenset[str] | None = None) -> Iterator[None]:
 
 
 def _in_flags(text: str) -> str:
-    """Replace names of options in ``text`` by their flags, except names that are ordinary words."""
     flags = {name: flag_of(name) for name in OPTIONS if "_" in name} | {"max_samples": "--max-samples"}
     return re.sub(rf"\b({'|'.join(flags)})\b", lambda found: flags[found.group()], text)
 
@@ -169,7 +168,7 @@ def flags_of(choices: Mapping[str, Any]) -> Iterator[str]:
 def precision_flags(choices: Mapping[str, Any], file: str | None) -> list[str]:
     """Return the flags for per-layer precisions: the ``file`` that holds the precisions, or the precisions as text.
 
-    Return no flags if no layer has its own precision, if there are too many, or if only a search can set them.
+    Return no flags if no layer has a separate precision, if there are too many, or if only a search can set them.
     """
     from odc_mlir.flow import option_words
     from odc_mlir.quantizer.policy.options import overrides_text
@@ -187,7 +186,6 @@ def precision_flags(choices: Mapping[str, Any], file: str | None) -> list[str]:
 
 
 def _target_of_environment() -> str | None:
-    """Return the machine that ``$ODC_TARGET`` names, or None if the variable names no machine; raise OptionError."""
     from odc_mlir import targets
     from odc_mlir.runtime.auto.aim import AUTO
     from odc_mlir.targets.cpu import is_cpu
@@ -206,7 +204,7 @@ def _target_of_environment() -> str | None:
 
 
 def pictures(arguments: argparse.Namespace) -> Pictures | None:
-    """Return the conversion of pixels to inputs, None if no flag sets it."""
+    """Return the conversion of pixels to inputs, or None if no flag sets it."""
     if arguments.mean is None and arguments.scale is None:
         return None
     from odc_mlir.formats.calibration import Pictures
@@ -227,7 +225,7 @@ def _numbers(flag: str, text: str | None) -> tuple[float, ...]:
 
 
 def progress_on_stderr(prog: str, quiet: bool) -> Callable[[str, int, int | None], None] | None:
-    """Return a function that shows progress in one line of the terminal; None if ``quiet``, or without a terminal.
+    """Return a function that prints progress in one line of the terminal; None if ``quiet``, or without a terminal.
 
     The remaining time is estimated from the numbers of finished and remaining models. ``-v`` logs progress anywhere.
     """
@@ -251,7 +249,6 @@ def progress_on_stderr(prog: str, quiet: bool) -> Callable[[str, int, int | None
 
 
 def _write_to_terminal(text: str) -> None:
-    """Write to stderr without escaping, since progress moves the cursor."""
     stream = getattr(sys.stderr, "stream", sys.stderr)
     stream.write(text)
     stream.flush()

@@ -37,12 +37,12 @@ Records = Sequence[Sequence["Array"]]
 def add_stage_flags(group: argparse._ArgumentGroup) -> None:
     """Add the flags of both stages."""
     group.add_argument("--quantize", choices=tuple(QUANTIZED_SUFFIXES), help="quantise the model first (or -q SCHEME)")
-    text = "path of the quantised model (default: beside the model, or in the cache)"
+    text = "path of the quantised model (default: the model's folder, or the cache)"
     add_output(group, "--qpath", metavar="FILE", kind=MODEL_BY_NAME, help=text)
-    text = "number of random samples to record ranges on, without --load"
+    text = "number of random samples for recording ranges, without --load"
     group.add_argument("--minmax_runs", type=int, default=1, metavar="N", help=text)
     group.add_argument("--codegen", "-c", metavar="EXT-gen", help="compile the model with this plugin first")
-    text = "path of the compiled model (default: beside the model, or in the cache)"
+    text = "path of the compiled model (default: the model's folder, or the cache)"
     add_output(group, "--cpath", metavar="FILE", kind=_compiled_kind, help=text)
 
 
@@ -55,7 +55,7 @@ def _compiled_kind(arguments: argparse.Namespace) -> OutputKind:
 def staged_model(arguments: argparse.Namespace, records: Callable[[str, int], Records]) -> str:
     """Return the path of the model to run: the given model, or the result of the requested stages.
 
-    ``records(model, count)`` returns calibration samples, random ones if none are loaded. Raises OdcError.
+    ``records(model, count)`` returns calibration samples, random if none are loaded. Raises OdcError.
     """
     model: str = arguments.model
     for flag, path, stage in (("--qpath", "qpath", "quantize"), ("--cpath", "cpath", "codegen")):
@@ -98,7 +98,7 @@ def _say_where(arguments: argparse.Namespace, kind: str, path: str) -> None:
 
 
 def quantized_path(model: str, scheme: str) -> str:
-    """Return onert_run's path beside a model file or inside a package, or a path in the cache if that path is taken."""
+    """Return onert_run's path next to a model file or inside a package, or a path in the cache if it is in use."""
     from odc_mlir.formats.outputs import beside_or_in_cache
     from odc_mlir.formats.package import is_package
 
@@ -115,7 +115,7 @@ _log = logging.getLogger(__name__)
 
 
 def backend_of_settings(package: Package | None) -> Backend:
-    """Return the first backend of BACKENDS that can run the model, ``auto`` if it names none.
+    """Return the first backend of BACKENDS that can run the model, or ``auto`` without BACKENDS.
 
     Raises SessionError if no backend of the environment's list can run it.
     """

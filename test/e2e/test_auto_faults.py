@@ -432,7 +432,7 @@ def test_a_device_that_computes_something_else(made: Made, run: Any, monkeypatch
     lying = run()
     lying.until_settled()
     assert lying.levels[-1] is Level.QUANTIZED
-    assert "the device computes something else than the host" in lying.status.reason
+    assert "device and host compute different values" in lying.status.reason
     later = run()  # proven again in each process, on the first input
     later.infer()
     assert later.levels == [Level.QUANTIZED]
@@ -474,7 +474,7 @@ def native(made: Made, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pa
     ("twin", "reason"),
     [
         ("right", None),
-        ("wrong", "native code computes something else than the simulator"),
+        ("wrong", "native code and simulator compute different values"),
         ("damaged", "its digest is not the one in"),
         (None, "host kernels run in place of the simulator: .*there is no native twin"),
     ],

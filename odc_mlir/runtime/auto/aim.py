@@ -1,4 +1,4 @@
-"""The target that a session compiles for, and reasons not to replace its model."""
+"""The target of a session's compilation, and reasons not to replace its model."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _CUSTOM = "CUSTOM"
 
 @dataclass(frozen=True)
 class ExecutorOptions:
-    """Options of all executors of a session: a maker of contexts, a memory limit, the threads of native code.
+    """Options of all executors of a session: ``context`` creates contexts; ``threads`` is for native code.
 
-    ``cache`` is the folder of the session's cache, or None for the user's cache.
+    ``cache``: folder of the session's cache, or None for the user's cache
     """
 
     context: Callable[[], Context]
@@ -41,7 +41,7 @@ class ExecutorOptions:
 class Original:
     """The loaded model: its executor, its bytes and its digest.
 
-    ``path``: a file whose content has ``digest``, or None; ``package``: the nnpackage of the model.
+    ``path``: a file whose content has ``digest``, or None. ``package``: the nnpackage of the model.
     """
 
     executor: Executor
@@ -52,18 +52,17 @@ class Original:
 
     @property
     def graph(self) -> Graph:
-        """Graph of the model."""
         return self.executor.graph
 
     def another(self, options: ExecutorOptions) -> Callable[[], Executor] | None:
-        """Return a maker of executors for other threads; None if the application has registered operators."""
+        """Return a function that creates executors for other threads; None if the application registered operators."""
         graph = self.graph
         if any(item.node.spec.name == _CUSTOM for item in graph.nodes):
             return None
         return lambda: HostExecutor(graph, resize=True, max_bytes=options.max_bytes, context=options.context())
 
     def file(self, folder: Path) -> Path:
-        """Return a file of the model, made in the cache ``folder`` if there is none; raises OdcError."""
+        """Return a file of the model. Without one, write the model to the cache ``folder``. Raises OdcError."""
         if self.path is not None:
             return self.path
         path = folder / "models" / f"{self.digest}.circle"
@@ -85,7 +84,7 @@ def is_quantized(graph: Graph) -> bool:
 
 
 def why_not(graph: Graph) -> str | None:
-    """Return the reason why the model must not be replaced between two runs, or None."""
+    """Return the reason why the session must not replace the model between two runs, or None."""
     if not graph.nodes:
         return "the model computes nothing"
     seen, work = set[int](), [graph]
@@ -107,7 +106,7 @@ def why_not(graph: Graph) -> str | None:
 
 _MOST_REASONS = 3  # limit on the reasons in a note
 AUTO = "auto"
-"""The setting that lets the session choose the target."""
+"""Value of the target setting for a choice by the session."""
 
 ModelFile = Callable[[], Path]
 """Function that returns a file of the session's model; raises OdcError."""
@@ -115,14 +114,14 @@ ModelFile = Callable[[], Path]
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """A target called ``name``; ``plugin`` compiles for it, or for its variant ``machine``.
+    """The target ``name`` of a compilation; ``plugin`` compiles for it, or for its variant ``machine``.
 
-    ``takes_floats``: it runs float models; ``takes_codes``: it runs quantised models. ``is_measured``: compiled code
-    must be faster than host kernels; False for simulated or absent hardware. ``facts`` distinguish targets in the
-    cache: the plugin, its version and files, and the machine. ``twin``: facts of the native code that answers instead
-    of a simulator; empty without a simulator or code generator. ``competitor``: facts of the native code that the
-    target's code of a float model must beat, if the user chose no target. ``passed_over``: problems with better
-    hardware, for the status. ``others``: further targets to try if nothing can be built for this one.
+    ``takes_floats`` and ``takes_codes``: it runs float models, quantised models. ``is_measured``: compiled code must be
+        faster than host kernels; False for simulated or absent hardware. ``facts`` are parts of the cache's keys: the
+        plugin, its version and files, and the machine. ``twin``: facts of the native code that answers instead of a
+        simulator; empty without a simulator or code generator. ``competitor``: facts of the native code that code of a
+        float model must beat, if the user chose no target. ``passed_over``: notes on problems with better hardware.
+        ``others``: targets to try next.
     """
 
     name: str
@@ -144,10 +143,10 @@ class Aim:
 
 
 def aim_at(name: str, model: ModelFile | None = None) -> Aim:
-    """Return the target with this name. Raise UnsupportedError if there is no hardware, OdcError for other problems.
+    """Return the target ``name``. Raise UnsupportedError if there is no hardware, OdcError for other problems.
 
     AUTO skips hardware that runs no part of ``model``, if there is other hardware. It probes plugins of other packages,
-    which may take as long as their deadline, so never call it where an application waits.
+    up to their deadline. Do not call it while an application waits.
     """
     if name != AUTO:
         return _aim(name, choose(name))
@@ -161,12 +160,12 @@ def aim_at(name: str, model: ModelFile | None = None) -> Aim:
 
 
 def aim_at_best(names: Sequence[str], model: ModelFile | None) -> Aim:
-    """Return the first of these targets that is usable and runs a part of the model, else the first usable one.
+    """Return the first usable target that runs a part of the model, else the first usable target.
 
     Raises the errors of :func:`aim_at`.
     """
     if not names:
-        raise UnsupportedError("no device was found, and there is no code generator for the processor", hint=HINT)
+        raise UnsupportedError("there is no device, and no code generator for the processor", hint=HINT)
     notes: list[str] = []
     first: Aim | None = None
     for index, name in enumerate(names):
@@ -212,7 +211,7 @@ def _facts(chosen: Chosen) -> tuple[str, ...]:
 
 
 def _why_nothing_runs(chosen: Chosen, model: ModelFile | None) -> str | None:
-    """Return why the target runs no operator of the model; None if it may run one, or if that is unknown."""
+    """Return why the target runs no operator of the model, or None if it may run one or if this is unknown."""
     source = chosen.source
     if source is None or source.is_ours or model is None:
         return None
@@ -231,7 +230,7 @@ class _Verdict:
 
 
 def judge_model(target: TargetDescription, question: Answer) -> Answer:
-    """Return why a target runs no operator of the file ``question["model"]``. Called in the process of the plugin.
+    """Return why a target runs no operator of the file ``question["model"]``. Runs in the process of the plugin.
 
     The reason is None if the target may run an operator, or if types or shapes are not known yet.
     """
@@ -251,12 +250,12 @@ def judge_model(target: TargetDescription, question: Answer) -> Answer:
     found: list[str] = []
     for node in nodes:
         if (reason := rules_reason(rules, node, target.name)) is None:
-            return {"reason": None}  # asking more operators may be slow: rules may call tools of the vendor
+            return {"reason": None}  # rules may be slow, as they may call tools of the vendor
         found.append(f"{node.spec.name}: {reason}")
     return {"reason": f"it runs none of the model's operators: {'; '.join(found[:_MOST_REASONS])}"}
 
 
 def target_facts(plugin: str, identity: Sequence[str]) -> list[str]:
-    """Return the plugin, its version and files, and the machine's identity; raise OdcError if the plugin is missing."""
+    """Return the plugin, its version and files, and the machine's identity; raise OdcError for a missing plugin."""
     source = registry.find(plugin)
     return [plugin, source.origin, fingerprint(source), *identity]

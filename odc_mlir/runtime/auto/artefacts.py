@@ -1,7 +1,7 @@
 """Cache of results of compile jobs: compiled models, reasons for refusals, and locks between processes.
 
 Each result is a folder named after its key, a digest of everything that determines the result. The folder appears in
-one step and stores the digests of its files. It is deleted if they do not match. Only its owner may read it.
+one step and stores the digests of its files. A result whose files do not match is deleted. Only its owner may read it.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _POLL_SECONDS = 0.05
 
 @contextmanager
 def file_lock(path: Path, *, seconds: float) -> Iterator[None]:
-    """Hold the lock file at ``path``; raises CompileError if it is still locked after ``seconds``.
+    """Hold the lock file at ``path``; raise CompileError if another process still holds it after ``seconds``.
 
-    The empty file stays afterwards, but the lock's holder may delete it.
+    The empty file stays afterwards, unless the holder deletes it.
     """
     deadline = time.monotonic() + seconds
     while (descriptor := try_lock(path)) is None:
@@ -57,7 +57,7 @@ def file_lock(path: Path, *, seconds: float) -> Iterator[None]:
 
 
 def try_lock(path: Path, *, shared: bool = False) -> int | None:
-    """Lock the file at ``path``. Return its descriptor, or None if a conflicting lock is held. Raises CompileError.
+    """Lock the file at ``path``. Return its descriptor, or None for a conflicting lock. Raises CompileError.
 
     ``shared`` locks do not conflict with each other.
     """
@@ -72,7 +72,7 @@ def try_lock(path: Path, *, shared: bool = False) -> int | None:
                 f"the lock cannot be created: {error.message}", location=str(path), stage="lock", passing=error.passing
             ) from None
         except FileNotFoundError:
-            continue  # the folder has just been removed
+            continue  # another process has removed the folder
         try:
             fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
             with suppress(OSError):
@@ -84,7 +84,7 @@ def try_lock(path: Path, *, shared: bool = False) -> int | None:
         except BaseException:
             os.close(descriptor)
             raise
-        unlock(descriptor)  # its holder has just deleted the file; another process may have locked a new file here
+        unlock(descriptor)  # the last holder has deleted the file, so another process may lock a new file at ``path``
 
 
 def unlock(descriptor: int) -> None:
@@ -97,7 +97,7 @@ def unlock(descriptor: int) -> None:
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether a process holds the lock at ``path``; delete a file without a holder."""
+    """Return whether a process holds the lock at ``path``. Delete a file without a holder."""
     if not path.exists():
         return False
     descriptor = try_lock(path)
@@ -120,18 +120,18 @@ _MAX_RECORD_BYTES = 1 << 20
 PASSING, COVERAGE, WATCH, SLOWER = "passing", "coverage", "watch", "slower"
 KINDS = ("accuracy", "unsupported", "time", "memory", "failed", PASSING, COVERAGE, WATCH, SLOWER)
 _WITHDRAWAL_SECONDS = 10.0  # limit on waiting for the lock
-# Writers rename their files within moments, so older ones are leftovers of killed processes.
+# Age of temporary files of killed processes. Other processes rename their files much earlier.
 _STALE_SECONDS = 24 * 3600.0
-_OLD = ".old"  # suffix of results that are being replaced
+_OLD = ".old"  # suffix of replaced results
 _DAMAGED = "the cached result is damaged"
-_WAITS, _WAIT_SECONDS = 20, 0.005  # waits for a replacement, which some systems cannot do in one step
+_WAITS, _WAIT_SECONDS = 20, 0.005  # some systems cannot replace a result in one step
 _Identity = tuple[int, int, int]  # device, inode number and modification time of a folder
-# Pauses before another try, by the number of temporary failures in a row.
+# Pauses before a retry, by the number of consecutive temporary failures.
 _RETRY_SECONDS = (0.0, 0.0, 60.0, 600.0, 3600.0)
 
 
 def make_key(facts: Mapping[str, Any]) -> str:
-    """Return the key of a result: a digest of ``facts``, plain JSON data that determine the result."""
+    """Return the key of a result: a digest of ``facts``, the JSON data that determine the result."""
     text = json.dumps({"schema_version": SCHEMA_VERSION, **facts}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:_KEY_DIGITS]
 
@@ -142,8 +142,8 @@ class JobResult:
 
     ``kind``, one of KINDS, classifies the reason. With a level, the reason explains why no better level was reached.
     ``budget``: limits of the process, and the number ``runs`` of recorded runs if they were too few. ``attempts``:
-    consecutive temporary failures; ``failed_at``: time of the last one in seconds since the epoch. ``latency_us``: time
-    of a run by level or plugin. ``twin``: name of a file of native code that may answer instead of a simulator.
+        consecutive temporary failures; ``failed_at``: time of the last one in seconds since 1970. ``latency_us``: time
+        of a run by level or plugin. ``twin``: name of a file of native code that may answer instead of a simulator.
     """
 
     level: str | None
@@ -163,12 +163,12 @@ class JobResult:
 
     @property
     def waits_for_records(self) -> bool:
-        """Return whether the job was refused for lack of records."""
+        """Whether the job was refused for lack of records."""
         return self.level is None and self.kind in (COVERAGE, WATCH)
 
     @property
     def records_needed(self) -> int:
-        """The number of recorded runs that another try needs."""
+        """Number of recorded runs required for a retry."""
         return int(self.budget.get("runs", 0)) + 1
 
 
@@ -197,7 +197,7 @@ class Artefact:
         return None if self.result.twin is None else self.folder / self.result.twin
 
     def copy_to(self, model: Path | None, compiled: Path | None) -> None:
-        """Copy the quantised and the compiled model to paths of the user; failures are logged."""
+        """Copy the quantised and the compiled model to paths of the user; log failures."""
         for source, target, output in ((self.model, model, MODEL), (self.compiled, compiled, ZIP)):
             if target is not None and source is not None:
                 try:
@@ -207,20 +207,20 @@ class Artefact:
 
 
 class Artefacts:
-    """The cache of results in ``folder``, which need not exist."""
+    """The cache of results in ``folder``. The folder need not exist."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder
         self.folder = folder / "compiled"
 
     def lock_path(self, key: str) -> Path:
-        """Return the path of the lock for work on ``key``."""
+        """Return the path of the lock for ``key``."""
         return self.folder / "locks" / key
 
     def find(self, key: str) -> tuple[Artefact | None, str | None]:
-        """Return the result for ``key``, or None and the reason if an unusable result was found and deleted.
+        """Return the result for ``key``, or None and the reason why a stored result was unusable and deleted.
 
-        If another process is replacing the result, look again.
+        If another process replaces the result meanwhile, look again.
         """
         place, waits = self.folder / key, _WAITS
         while True:
@@ -229,7 +229,7 @@ class Artefacts:
             if seen != _identity(place):
                 continue
             if seen is not None or not waits or not any(self.folder.glob(f".{key}.*{_OLD}")):
-                break  # otherwise a process has moved the result away and may put a new one in its place
+                break  # otherwise a process has moved the result away and may store a new one
             waits -= 1
             time.sleep(_WAIT_SECONDS)
         if problem is not None and problem.startswith(_DAMAGED):
@@ -237,7 +237,7 @@ class Artefacts:
         return found if found is None else replace(found, identity=seen), problem
 
     def is_there(self, found: Artefact) -> bool:
-        """Return whether ``found`` is still in the cache: another process may have replaced it."""
+        """Return whether ``found`` is still in the cache, unchanged by other processes."""
         return found.identity is not None and _identity(found.folder) == found.identity
 
     def touch(self, key: str) -> None:
@@ -250,17 +250,17 @@ class Artefacts:
         remove(self._move_aside(key))
 
     def _move_aside(self, key: str, only: _Identity | None = None) -> Path:
-        """Move this user's result for ``key`` away and return its path; ``only``: the required identity, if any."""
+        """Move this user's result for ``key`` away and return its new path; ``only``: the required identity, if any."""
         place, aside = self.folder / key, self.folder / f".{key}.{secrets.token_hex(4)}{_OLD}"
         with suppress(OSError):
             if private.is_ours(place.lstat()) and only in (None, _identity(place)):
                 os.rename(place, aside)
-                if only not in (None, _identity(aside)):  # another process has just put a result there
+                if only not in (None, _identity(aside)):  # another process has stored a result meanwhile
                     os.rename(aside, place)
         return aside
 
     def new_folder(self, key: str) -> Path:
-        """Make a folder for a new result, and remove unfinished folders. The lock must be held."""
+        """Create a folder for a new result, and remove unfinished folders. The caller must hold the lock."""
         self.sweep(key)
         place = self.folder / f".{key}.{secrets.token_hex(4)}.new"
         try:
@@ -272,13 +272,13 @@ class Artefacts:
         return place
 
     def sweep(self, key: str) -> None:
-        """Remove leftovers of attempts that were killed. The lock must be held."""
+        """Remove files of killed attempts. The caller must hold the lock."""
         for entry in _listed(self.folder):
             if entry.name.startswith(f".{key}."):
                 remove(entry)
 
     def commit(self, key: str, work: Path, result: JobResult) -> Artefact:
-        """Store the contents of ``work`` as the result for ``key``; on failure, raises OdcError and stores nothing."""
+        """Store the contents of ``work`` as the result for ``key``; on failure, raise OdcError and store nothing."""
         try:
             files = {file.name: private.digest_file(file) for file in sorted(work.iterdir()) if file.is_file()}
             document = {"schema_version": SCHEMA_VERSION, "key": key, "files": files, "result": asdict(result)}
@@ -299,7 +299,7 @@ class Artefacts:
         return Artefact(self.folder / key, result, frozenset(files), _identity(self.folder / key))
 
     def _put(self, work: Path, place: Path) -> None:
-        """Move ``work`` to ``place`` and delete the previous result if it is this user's; raise OSError on failure."""
+        """Move ``work`` to ``place``, and delete the user's previous result there. Raises OSError."""
         with suppress(FileNotFoundError):
             if private.is_ours(place.lstat()) and exchange(work, place):
                 remove(work)
@@ -309,12 +309,12 @@ class Artefacts:
         remove(aside)
 
     def keep_refusal(self, key: str, result: JobResult) -> None:
-        """Store the refusal for ``key``, if the cache can be written."""
+        """Store the refusal for ``key``; ignore failures of the cache."""
         with suppress(OSError, CompileError):
             self.commit(key, self.new_folder(key), result)
 
     def clean(self, key: str, refusal: JobResult | None, before: JobResult | None = None) -> None:
-        """Remove leftovers of a failed process, unless another process works, and store ``refusal``.
+        """Remove files of a failed process, unless another process works, and store ``refusal``.
 
         ``refusal`` replaces the result ``before``, but no newer result of another process.
         """
@@ -329,14 +329,14 @@ class Artefacts:
 
 
 def retry_seconds(attempts: int) -> float:
-    """Return the pause before another try after ``attempts`` temporary failures in a row."""
+    """Return the pause before a retry after ``attempts`` consecutive temporary failures."""
     return _RETRY_SECONDS[min(attempts, len(_RETRY_SECONDS) - 1)]
 
 
 def is_final(result: JobResult, budget: Mapping[str, float], now_seconds: float) -> bool:
-    """Return whether another try under ``budget`` would give the same result; ``now_seconds``: since the epoch.
+    """Return whether a retry under ``budget`` must give the same result; ``now_seconds``: since the epoch.
 
-    Another try may succeed under larger limits, with more records, or after a temporary failure.
+    A retry may succeed under larger limits, with more records, or after a temporary failure.
     """
     if result.kind == PASSING:
         return 0 <= now_seconds - result.failed_at < retry_seconds(result.attempts)
@@ -345,14 +345,14 @@ def is_final(result: JobResult, budget: Mapping[str, float], now_seconds: float)
 
 
 def seconds_left(result: JobResult, budget: Mapping[str, float], now_seconds: float) -> float | None:
-    """Return the seconds until another try may succeed: 0 if it may now, None if it never will."""
+    """Return the seconds until a retry may succeed: 0 if it may now, None if it never may."""
     if not is_final(result, budget, now_seconds):
         return 0.0
     return retry_seconds(result.attempts) - (now_seconds - result.failed_at) if result.kind == PASSING else None
 
 
 def remove(entry: Path) -> None:
-    """Delete the file or folder ``entry``; failures are ignored."""
+    """Delete the file or folder ``entry``; ignore failures."""
     if entry.is_dir() and not entry.is_symlink():
         shutil.rmtree(entry, ignore_errors=True)
     else:
@@ -365,11 +365,10 @@ def _identity(place: Path) -> _Identity | None:
         found = place.lstat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino, found.st_mtime_ns  # a later folder may get the same inode number
+    return found.st_dev, found.st_ino, found.st_mtime_ns  # a later folder may have the same inode number
 
 
 def _look(place: Path) -> tuple[Artefact | None, str | None]:
-    """Return the result in ``place``, or None and the reason why it cannot be used."""
     try:
         if not os.path.lexists(place):
             return None, None
@@ -428,7 +427,6 @@ _SCHEMA: Mapping[str, Callable[[Any], bool]] = MappingProxyType(
 
 
 def _checked(place: Path, document: Any) -> Artefact:
-    """Return the result that ``document`` describes; raises ValueError."""
     version = document.get("schema_version") if isinstance(document, dict) else None
     if version != SCHEMA_VERSION:
         raise ValueError(f"it is of version {version!r}, expected {SCHEMA_VERSION}")
@@ -452,7 +450,6 @@ def _checked(place: Path, document: Any) -> Artefact:
 
 
 def _check_file(place: Path, name: str, digest: str) -> None:
-    """Raise ValueError unless ``place`` has a file of that name and digest."""
     try:
         found = private.digest_file(place / name) if Path(name).name == name else None
     except FileNotFoundError:
@@ -460,7 +457,7 @@ def _check_file(place: Path, name: str, digest: str) -> None:
     if found is None:
         raise ValueError(f"{name!r} is missing")
     if found != digest:
-        raise ValueError(f"{name!r} has other contents than when it was made")
+        raise ValueError(f"{name!r} has other contents than when it was stored")
 
 
 def _check_trust(found: Artefact) -> None:
@@ -476,7 +473,7 @@ def _check_trust(found: Artefact) -> None:
 
 
 def withdraw(artefacts: Artefacts, package: Path | None, key: str, result: JobResult, refusal: JobResult) -> None:
-    """Replace a ``result`` whose answers have left the accuracy limits by a ``refusal``; log failures.
+    """Replace a ``result`` whose answers left the accuracy limits by a ``refusal``; log failures.
 
     The result is removed from the cache, and from ``package`` if it was installed there.
     """
@@ -497,7 +494,7 @@ def withdraw(artefacts: Artefacts, package: Path | None, key: str, result: JobRe
 
 @dataclass(frozen=True, slots=True)
 class CacheEntry:
-    """An entry of the cache that can be deleted alone, with its size and the time of its last use."""
+    """An entry of the cache that can be deleted separately; ``used``: time of its last use."""
 
     path: Path
     nbytes: int
@@ -505,7 +502,7 @@ class CacheEntry:
 
 
 def entries(root: Path) -> Iterator[CacheEntry]:
-    """Yield the entries of the cache ``root``, except files that a user has requested by name (``made``)."""
+    """Yield the entries of the cache ``root``, except files that users requested by name."""
     for place in _listed(root / "compiled"):
         if not place.name.startswith(".") and place.name != "locks":
             yield _entry(place, RECORD_NAME)
@@ -516,7 +513,7 @@ def entries(root: Path) -> Iterator[CacheEntry]:
 
 
 def prune(root: Path, max_bytes: int, *, keep: frozenset[str] = frozenset()) -> list[CacheEntry]:
-    """Delete leftovers and the least recently used entries beyond ``max_bytes``; return the deleted ones.
+    """Delete the least recently used entries beyond ``max_bytes``, and temporary files; return the deleted entries.
 
     Entries with names in ``keep`` and entries in use stay.
     """
@@ -533,7 +530,7 @@ def prune(root: Path, max_bytes: int, *, keep: frozenset[str] = frozenset()) -> 
 
 
 def _sweep(root: Path) -> list[CacheEntry]:
-    """Delete leftovers of killed processes, and unused locks."""
+    """Delete files of killed processes, and unused locks."""
     artefacts = Artefacts(root)
     compiled = artefacts.folder
     left = [place for place in _listed(compiled) if place.name.startswith(".")]

@@ -19,7 +19,7 @@ Arguments = ParamSpec("Arguments")
 
 
 class Background:
-    """A queue of at most ``most`` tasks. One thread does them in order, and ends when the queue is empty."""
+    """A queue of at most ``most`` tasks. One thread runs the tasks in order and ends when the queue is empty."""
 
     def __init__(self, name: str, most: int = 64) -> None:
         self.name = name
@@ -28,14 +28,14 @@ class Background:
         mend_after_fork(self)
 
     def after_fork(self) -> None:
-        """Empty the queue in a forked child process: the tasks belong to the parent."""
+        """In a forked child, empty the queue: the tasks belong to the parent."""
         self.begin()
 
     def begin(self) -> None:
-        """Start without tasks and thread, at creation and in a forked child process."""
+        """Reset tasks and thread, at creation and in a forked child."""
         self._tasks: deque[Task] = deque()
         self._changed = Condition()
-        self.hurry = Event()  # if set, tasks should be dropped or postponed where possible
+        self.hurry = Event()  # if set, tasks should end early if possible
         self._thread: Thread | None = None
 
     def submit(self, task: Task, *, always: bool = False) -> bool:
@@ -52,7 +52,7 @@ class Background:
             self._thread = Thread(target=self._work, name=self.name, daemon=True)
             try:
                 self._thread.start()
-            except RuntimeError as error:  # no more threads for now, or Python is about to end
+            except RuntimeError as error:  # too many threads, or Python ends
                 self._thread = None
                 _log.debug("%s: %s", self.name, error)
 
@@ -67,9 +67,9 @@ class Background:
             _do(task)
 
     def wait(self, seconds: float | None) -> bool:
-        """Wait until all tasks are done, at most ``seconds``; return whether they are done.
+        """Wait at most ``seconds`` for the end of all tasks; return whether they have ended.
 
-        If no thread can be started, do the tasks here.
+        If no thread can be started, run the tasks here.
         """
         deadline = None if seconds is None else time.monotonic() + seconds
         with self._changed:
@@ -83,7 +83,7 @@ class Background:
 
 
 def weakly(method: Callable[Arguments, Any]) -> Callable[Arguments, Any]:
-    """Return ``method`` with a weak reference to its object; without the object, calls do nothing and return None."""
+    """Return ``method`` with a weak reference to its object. Calls return None after the object's end."""
     found = weakref.WeakMethod(method)
 
     def call(*arguments: Arguments.args, **options: Arguments.kwargs) -> Any:

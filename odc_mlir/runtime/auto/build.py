@@ -1,7 +1,7 @@
 """Steps of a compile process: quantise by records, check the coverage of records, compare speeds.
 
-This is the only part of on-device compilation that needs the quantiser. Its steps take long and need much memory, so
-they run in a compile process (worker.py). A session calls them itself only if its user asks for that.
+Only this part of on-device compilation needs the quantiser. Its steps take long and need much memory, so they run in a
+compile process (worker.py). A session runs them itself only if its user asks for that.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from odc_mlir.runtime.execution.plan import PlanExecutor
 from odc_mlir.runtime.execution.units import SpecializedGraph, is_static
 from odc_mlir.runtime.package import Package
 
-# With fewer raw inputs than this, quantised ranges come from recorded statistics of more runs.
+# Least number of raw inputs for quantised ranges. With fewer, ranges come from recorded statistics of more runs.
 _FEW_SAMPLES = 8
-# A channel has moved if its values differ by this share of the largest one. On frames of one still scene, most channels
-# stay where their biases put them.
+# A channel varies if its values differ by this share of the largest one. On frames of one still scene, most channels
+# keep the values of their biases.
 _MOVED = 0.1
-# Trained networks have channels that never move. In the models that we measured, less than 5 % of the channels did not
-# move on ten pictures of different things; on ten dark pictures, a third to a half did not.
+# Some channels of trained networks never vary: less than 5 % in our models on ten pictures of different things. On ten
+# dark pictures, a third to a half of the channels did not vary.
 _FEWEST_MOVED = 0.75
 _SAMPLES = 16
-# The sign test needs at least six rounds to tell a gain from chance. The other limits bound the time of a measurement.
+# The sign test needs at least six rounds to distinguish a gain from chance. The other limits bound the time.
 _MOST_ROUNDS, _FEWEST_ROUNDS, _SECONDS = 200, 6, 2.0
 _RUN_SECONDS = 0.0002  # least time of each executor in a round, because the clock's resolution is limited
 _STANDARD_ERRORS = 1.96
 
 LEAST_GAIN = 0.02
-"""The least share of the time that a result must save: a smaller gain does not justify a change of answers."""
+"""Least share of the time that a result must save. A smaller gain does not justify a change of answers."""
 
 Progress = Callable[[str, int, int | None], None]
 
@@ -70,7 +70,7 @@ class QuantizedModel(NamedTuple):
 
 
 def recorded_inputs(records: Path | None, shapes: Shapes | None = None) -> list[list[Array]]:
-    """Return the finite raw inputs of ``shapes`` (None: any) in the store, oldest first; raises RecordsError.
+    """Return the finite raw inputs of ``shapes`` (None: any) in the store, oldest first; raise RecordsError.
 
     Without a store, the list is empty.
     """
@@ -92,10 +92,10 @@ def quantize(
     target: str | None = None,
     progress: Progress | None = None,
 ) -> QuantizedModel:
-    """Quantise ``model`` by ``samples`` of its inputs for ``target``; raises OdcError.
+    """Quantise ``model`` by ``samples`` of its inputs for ``target``; raise OdcError.
 
     With few samples, ranges come from ``records``, a store of more runs, and the samples only check the result. Schemes
-    that quantise weights alone need no samples. All samples have the same shapes. A model with other input shapes is
+    that quantise only weights need no samples. All samples have the same shapes. A model with other input shapes is
     quantised with the samples' shapes, and then gets its own shapes back.
     """
     if not samples and not scheme_of(scheme).weights_only:
@@ -159,7 +159,7 @@ def with_shapes(model: Path | bytes, shapes: Sequence[Sequence[int]]) -> bytes:
 
 
 class CoverageError(AccuracyError):
-    """The records vary too little to judge a quantised model by."""
+    """The records vary too little for a judgement of a quantised model."""
 
 
 def check_samples(samples: Sequence[Sequence[Array]], wanted: int) -> None:
@@ -187,13 +187,11 @@ def check_channels(executor: Executor, samples: Sequence[Sequence[Array]]) -> No
         executor.run(sample, watch=ranges)
     share = ranges.moved_share()
     if share < _FEWEST_MOVED:
-        text = f"only {share:.0%} of the channels have moved by a tenth of their size on the recorded inputs"
+        text = f"only {share:.0%} of the channels vary by a tenth of their size on the recorded inputs"
         raise CoverageError(f"{text}, which may all be of one kind", stage="check")
 
 
 class _ChannelRanges:
-    """Ranges of all channels of the float tensors that a graph computes."""
-
     def __init__(self, executor: Executor) -> None:
         graph = executor.graph
         self._floats = {
@@ -212,7 +210,7 @@ class _ChannelRanges:
         self._ranges[index] = low, high
 
     def moved_share(self) -> float:
-        """Return the share of channels that moved, as the mean over tensors; 1 without tensors."""
+        """Return the mean share over tensors of channels that varied; 1 without tensors."""
         shares = []
         for low, high in self._ranges.values():
             with np.errstate(invalid="ignore", over="ignore"):
@@ -228,7 +226,7 @@ def check_coverage(model: Path, samples: Sequence[Sequence[Array]], *, wanted: i
     """
     check_samples(samples, wanted)
     if channels:
-        with suppress(UnsupportedError):  # the quantiser reports it
+        with suppress(UnsupportedError):  # the quantiser reports this error
             check_channels(HostExecutor(build_graph(read_model(model)), resize=True), samples)
 
 
@@ -247,7 +245,7 @@ def normal_saturation(model: bytes, samples: Sequence[Sequence[Array]]) -> dict[
 class Gain:
     """Times of a run ``before`` and ``after``, in microseconds.
 
-    ``least``: lower bound of the share of the time that is saved, negative if the run may have become slower.
+    ``least``: lower bound of the saved share of the time; negative if the run may be slower
     """
 
     before: float
@@ -256,14 +254,14 @@ class Gain:
 
     @property
     def is_sure(self) -> bool:
-        """Return whether the gain is significant and large enough."""
+        """Whether the gain is significant and large enough."""
         return self.least > 0 and self.after <= self.before * (1 - LEAST_GAIN)
 
 
 def gain(before: Sequence[float], after: Sequence[float]) -> Gain:
     """Return the gain from times before and after; equal positions hold times from the same round.
 
-    Its lower bound is the lower 95 % bound of the median gain (sign test), which outliers do not move.
+    Its lower bound is the lower 95 % bound of the median gain (sign test), which is robust against outliers.
     """
     saved = sorted(1 - later / max(earlier, 1e-12) for earlier, later in zip(before, after, strict=True))
     place = max(0, math.floor((len(saved) - _STANDARD_ERRORS * math.sqrt(len(saved))) / 2))
@@ -280,8 +278,8 @@ def side_by_side(executors: Sequence[Executor], inputs: Sequence[Array]) -> list
     # Under a limit on processor time, the processor time of a process is too coarse.
     clock = time.perf_counter if is_driven else time.thread_time
     runs = [partial(executor.run, inputs) for executor in executors]
-    with one_blas_thread():  # only this thread's time is counted
-        for run in runs:  # preparation is not measured
+    with one_blas_thread():  # the clock counts only this thread
+        for run in runs:  # excludes preparation from the measurement
             run()
         counts = [max(1, int(_RUN_SECONDS / max(1e-7, _timed(run, 1, clock)))) for run in runs]
         taken: list[list[float]] = [[] for _ in runs]
@@ -295,7 +293,6 @@ def side_by_side(executors: Sequence[Executor], inputs: Sequence[Array]) -> list
 
 
 def _timed(run: Callable[[], object], count: int, clock: Callable[[], float]) -> float:
-    """Return the mean time of a run by ``clock``."""
     start = clock()
     for _ in range(count):
         run()

@@ -1,4 +1,4 @@
-"""Candidate executors, which are opened from results and verified against host kernels before they answer."""
+"""Candidate executors: opened from results, and verified against host kernels before they answer."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from odc_mlir.runtime.package import Package
 class ExecutorCandidate:
     """An executor that answers at ``level``; ``twin`` runs the same model by host kernels and must agree with it.
 
-    ``tolerance``: allowed difference of float values, as a share of the largest one: native code sums in another order.
-    Codes must be equal. No application waits for a simulator: once a ``simulated`` candidate agrees with its twin,
-    ``native`` (native code of the same model) answers if it gives equal bits, else host kernels answer.
-    ``cycles``: cycles of a run on the simulated machine; ``notes``: why native code does not answer.
+    ``tolerance``: allowed difference of float values, as a share of the largest value, because native code sums in
+        another order. Codes must be equal. No application waits for a simulator. Once a ``simulated`` candidate agrees
+        with its twin, ``native`` (native code of the same model) answers if it computes equal bits, else host kernels
+        answer. ``cycles``: cycles of a run on the simulated machine; ``notes``: why native code does not answer.
     """
 
     level: Level
@@ -48,7 +48,7 @@ class ExecutorCandidate:
     notes: list[Fallback] = field(default_factory=list)
 
     def verify(self, inputs: Sequence[Array]) -> None:
-        """Compare one run with host kernels on the same model; raises OdcError unless they agree."""
+        """Compare one run with host kernels on the same model; raise OdcError unless they agree."""
         outputs = self.executor.run(inputs)
         if self.twin is not None:
             for index, (ours, theirs) in enumerate(zip(outputs, self.twin.run(inputs), strict=True)):
@@ -56,7 +56,7 @@ class ExecutorCandidate:
                     differing = int(np.count_nonzero(ours != theirs)) if ours.shape == theirs.shape else ours.size
                     info = self.executor.graph.output_infos()[index]
                     raise SimulationError(
-                        f"the device computes something else than the host: {differing} of {ours.size} values differ",
+                        f"device and host compute different values: {differing} of {ours.size} values differ",
                         tensor=info.name,
                         stage="proof",
                     )
@@ -67,28 +67,26 @@ class ExecutorCandidate:
         self.verified, self.twin, self.native = True, None, None
 
     def _verified_native(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Executor | None:
-        """Return the native code if it gives the same bits as ``outputs``, else None."""
         if self.native is None:
             return None
         try:
             found = self.native.run(inputs)
             if all(map(_equal, found, outputs)):
                 return self.native
-            reason = "native code computes something else than the simulator: host kernels stand in for it"
+            reason = "native code and simulator compute different values: host kernels answer"
         except OdcError as error:
             reason = str(error)
         self.notes.append(Fallback("twin", "proof", reason))
         return None
 
     def failures(self) -> list[Fallback]:
-        """Return the failures of segments; host kernels run these segments instead."""
+        """Return the failures of segments that host kernels run instead."""
         executors = [item for item in (self.simulation, self.executor) if item is not None]
         failed = {name: reason for executor in executors for name, reason in executor.fallbacks.items()}
         return [*self.notes, *(Fallback(f"segment {name}", "run", reason) for name, reason in failed.items())]
 
 
 def _cycles(executor: Executor) -> int | None:
-    """Return the cycles of all segments of a run, which do not depend on the inputs."""
     segments = executor.segments if isinstance(executor, PlanExecutor) else ()
     found = [unit.cycles() for unit in segments if unit.failure is None]
     known = [cycles for cycles in found if cycles is not None]
@@ -122,7 +120,7 @@ class Opened:
 def open_artefact(
     artefact: Artefact, original: Graph, shapes: Shapes, options: ExecutorOptions, inputs: Sequence[Array] | None = None
 ) -> Opened:
-    """Return executors for a result, ready for inputs of ``shapes``. Never raises: failures are part of the result.
+    """Return executors for a result, ready for inputs of ``shapes``. Never raises: the result includes failures.
 
     The executors must have the inputs and outputs of the graph ``original``. They are verified on ``inputs``, if these
     are given and have the right types.
@@ -154,7 +152,6 @@ def open_artefact(
 
 
 def _compiled(level: Level, path: Path, options: ExecutorOptions) -> ExecutorCandidate:
-    """Open a file that a plugin has compiled; raise OdcError if it cannot run here."""
     if not is_package(path):
         return _on_host(level, path, options)
     package = Package.from_path(path, cache=options.cache)
@@ -173,7 +170,6 @@ def _compiled(level: Level, path: Path, options: ExecutorOptions) -> ExecutorCan
 
 
 def _native_twin(path: Path, shapes: Shapes, options: ExecutorOptions) -> tuple[Executor | None, str | None]:
-    """Return an executor of the native code of a simulated model, or the reason why there is none."""
     try:
         executor = Package.from_path(path, cache=options.cache).executor(
             context=options.context(), resize=True, max_bytes=options.max_bytes, threads=options.threads

@@ -36,9 +36,9 @@ from odc_mlir.runtime.auto.watch import Terms, Watch
 
 _log = logging.getLogger(__name__)
 
-# Programs for this many sets of input shapes are kept in memory. A further set replaces the least recently used one.
+# Number of programs in memory, one per set of input shapes. A new program replaces the least recently used one.
 SHAPES_KEPT = 16
-# Within one process, at least this time passes before another try after a temporary failure.
+# Least time between a temporary failure and a retry within one process.
 RETRY_SECONDS = 30.0
 _IDLE_POLL_SECONDS = 0.1
 # Kinds of refusals that the target does not cause.
@@ -47,11 +47,11 @@ _WORK = (Phase.QUANTIZING, Phase.CHECKING, Phase.COMPILING)  # in this order
 
 
 class AutoCompiler:
-    """The compiler of one session. Several threads may call all of its methods.
+    """The compiler of one session. All methods are thread-safe.
 
     ``aim``: the target, or None; ``forbidden``: the reason why nothing may be compiled. ``save_to``: paths for copies
-    of the quantised and the compiled model, if wanted. ``problem``: the reason why the result installed in the package
-    cannot be used.
+        of the quantised and the compiled model, if wanted. ``problem``: why the result installed in the package is
+        unusable.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class AutoCompiler:
         self._notes = list(notes)
         self._closed = False
         self._current: Specialization | None = None
-        self._base: Serving | None = None  # its quantised model serves all other shapes on the host
+        self._base: Serving | None = None  # its quantised model also answers for other shapes, on the host
         self._last_run = time.monotonic()
         self._supervisors: list[Supervisor] = []
         weakref.finalize(self, jobs.release_all, self._supervisors)
@@ -114,7 +114,7 @@ class AutoCompiler:
         self._specialization(shapes)
 
     def settled(self, inputs: Sequence[Array]) -> ExecutorCandidate | None:
-        """Return the executor for ``inputs`` if no decision is pending; callers may then omit :meth:`answered`.
+        """Return the executor for ``inputs`` if no decision is pending. Callers may then omit :meth:`answered`.
 
         The caller must still consult the watch.
         """
@@ -131,8 +131,8 @@ class AutoCompiler:
     ) -> Iterator[ExecutorCandidate | None]:
         """Return executors that may answer for ``inputs``, best first, and None for the original model.
 
-        Native code of the float model does not answer while more runs have to be recorded. ``admitted``: the watch's
-        decision about these inputs, if the caller has already consulted it.
+        Native code of the float model does not answer until enough runs are recorded. ``admitted``: the watch's
+        decision about these inputs, if the caller has it already.
         """
         self._check_process()
         with self._lock:
@@ -152,11 +152,11 @@ class AutoCompiler:
 
     @property
     def watch(self) -> Watch | None:
-        """The watch of the answers for the inputs of the last call of :meth:`candidates`."""
+        """Watch of the answers for the inputs of the last call of :meth:`candidates`."""
         return None if self._current is None else self._current.watch
 
     def wants_records(self, shapes: Shapes) -> bool:
-        """Return whether to record runs of the original model; the number of recorded runs is bounded."""
+        """Return whether to record further runs of the original model."""
         spec = self._specialization(shapes)
         if self._is_quantized or not spec.quantized.collects:
             return False
@@ -169,7 +169,7 @@ class AutoCompiler:
         failed: Sequence[tuple[ExecutorCandidate, OdcError]],
         inputs: Callable[[], Sequence[Array]] | None = None,
     ) -> None:
-        """Take note that ``candidate`` (None: the original model) has answered ``inputs`` after others ``failed``."""
+        """Note that ``candidate`` (None: the original model) has answered ``inputs`` after others ``failed``."""
         with self._lock:
             spec = self._specialization(shapes)
             if spec.sample is None and inputs is not None:
@@ -194,7 +194,7 @@ class AutoCompiler:
         spec.give_up(candidate, error.stage or "run", str(error))
 
     def verify(self, shapes: Shapes, candidate: ExecutorCandidate, inputs: Sequence[Array]) -> None:
-        """Verify ``candidate`` on these inputs in the background. It does not answer before it is verified."""
+        """Verify ``candidate`` on these inputs in the background. It does not answer before."""
         with self._lock:
             spec = self._specialization(shapes)
             track = next((item for item in spec.tracks if candidate in item.state.serving.candidates), None)
@@ -207,11 +207,11 @@ class AutoCompiler:
         failure = None
         try:
             candidate.verify(inputs)
-        except Exception as error:  # threads that wait must be notified in any case
+        except Exception as error:  # waiting threads always need a notification
             failure = error if isinstance(error, OdcError) else OdcError(f"{type(error).__name__}: {error}")
         with self._changed:
             state = track.state
-            # The candidate's answers may have left the limits meanwhile.
+            # Meanwhile the candidate's answers may have left the limits.
             if isinstance(state, states.Verifying) and state.candidate is candidate:
                 if failure is not None:
                     self._give_up(spec, candidate, failure)
@@ -222,7 +222,7 @@ class AutoCompiler:
     # Calls of the user.
 
     def start(self) -> None:
-        """Start compiling for the shapes of the last run, if enough runs are recorded. The status reports errors."""
+        """Start to compile for the shapes of the last run, if enough runs are recorded. The status reports errors."""
         self._check_process()
         with self._lock:
             if self._current is not None:
@@ -250,7 +250,7 @@ class AutoCompiler:
             self._begin(spec)
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait at most ``seconds`` until no background work is left; return whether none is left."""
+        """Wait at most ``seconds`` for the end of background work; return whether it has ended."""
         self._check_process()
         with self._changed:
             watches = [spec.watch for spec in self.specializations.values() if spec.watch is not None]
@@ -267,7 +267,7 @@ class AutoCompiler:
         self.recorder.finish()
 
     def stop(self) -> None:
-        """Close, and wait until compile processes have ended."""
+        """Close the compiler, and wait for the end of compile processes."""
         self.close()
         for supervisor in list(self._supervisors):
             supervisor.stop()
@@ -315,7 +315,7 @@ class AutoCompiler:
             return spec
 
     def _begin(self, spec: Specialization) -> None:
-        """Look for stored results in the background; meanwhile, the quantised model of other shapes serves."""
+        """Look for stored results in the background. Meanwhile, the quantised model of other shapes answers."""
         aim, digest, track = self._aim, self._original.digest, spec.quantized
         if self._forbidden or aim is None:
             self._reject(spec, self._forbidden)
@@ -339,7 +339,7 @@ class AutoCompiler:
         self._later(partial(self._open_stored, spec, track))
 
     def _serving(self, spec: Specialization, track: Track) -> Serving:
-        """Return the active result, or else the quantised model of other shapes if the host can run it on these."""
+        """Return the active result, else the quantised model of other shapes if the host can run it on these."""
         if track is spec.direct or track.state.serving.candidates:
             return track.state.serving
         base = states.NOTHING if self._base is None else self._base
@@ -358,7 +358,6 @@ class AutoCompiler:
 
     @property
     def _needs_no_records(self) -> bool:
-        """Return whether no records are needed because a quantised model exists."""
         return self._is_quantized or self._base is not None
 
     def _later(self, task: Callable[[], None]) -> None:
@@ -366,13 +365,11 @@ class AutoCompiler:
 
     @property
     def _is_busy(self) -> bool:
-        """Return whether something is done in the background."""
         return any(spec.is_busy for spec in self.specializations.values())
 
     # Next steps.
 
     def _start_next(self, spec: Specialization) -> None:
-        """Start the next process for ``spec``, if it may start."""
         if spec.direct is not None and isinstance(spec.direct.state, states.Collecting):
             if not self._closed and not self._is_busy:
                 self._start(spec, spec.direct)
@@ -391,11 +388,10 @@ class AutoCompiler:
         if spec.is_direct_pending:
             return False  # the result must be compared with the direct track's code
         if self._base is not None and self.settings.preference is Preference.COMPILE_TIME_FIRST:
-            return False  # the host serves other shapes well enough
+            return False  # the host is good enough for other shapes
         return self._needs_no_records or self.recorder.runs(spec.shapes) >= self._records_needed(spec)
 
     def _try_again(self, spec: Specialization) -> None:
-        """Try again after a temporary failure."""
         if self._closed or self._is_busy:
             return
         if isinstance(spec.quantized.state, states.Active):
@@ -433,7 +429,7 @@ class AutoCompiler:
             self._later(launch)  # queued after withdrawals, so the process finds no withdrawn result
 
     def _launch(self, spec: Specialization, track: Track, base: Artefact | None, *, records: bool, again: bool) -> None:
-        """Start a process that works on the quantised model of ``base``, if there is one. Runs in the background."""
+        """Start a process, in the background. It continues with the quantised model of ``base``, if any."""
         recorder = self.recorder
         try:
             if records and recorder.refused is not None:
@@ -446,20 +442,19 @@ class AutoCompiler:
                 self._supervise(spec, track, self._job(spec, track, base, again=again))
         except OdcError as error:
             self._fail(spec, track, str(error), passing=error.passing)
-        except Exception as error:  # for example, the system may have no threads or files left
+        except Exception as error:  # for example, the system has no free threads or files
             _log.exception("no process can be started")
             self._fail(spec, track, f"{type(error).__name__}: {error}", passing=True)
         self._go_on(spec)
 
     def _go_on(self, spec: Specialization) -> None:
-        """Start the next process and notify waiting threads, after background work has ended."""
         with self._changed:
             if spec.asked or self.settings.trigger in (Trigger.AFTER_RECORDS, Trigger.FIRST_RUN):
                 self._start_next(spec)
             self._changed.notify_all()
 
     def _job(self, spec: Specialization, track: Track, base: Artefact | None, *, again: bool) -> Job:
-        assert self._aim is not None, "nothing begins without a target"
+        assert self._aim is not None, "compilation needs a target"
         is_direct, settings, original = track is spec.direct, self.settings, self._original
         rival = None if is_direct or spec.direct is None else spec.direct.state.serving.artefact
         if base is not None and base.model is not None:
@@ -468,7 +463,7 @@ class AutoCompiler:
             base, model, digest = None, original.file(settings.folder), original.digest
         shapes = [list(shape) for shape in spec.shapes]
         has_own_shapes = [info.shape for info in original.graph.input_infos()] == list(spec.shapes)
-        # A package with native code of the float model would look compiled, and would never get a quantised model.
+        # With native code of the float model, a package would count as compiled and never get a quantised model.
         package = None if is_direct or not has_own_shapes else original.package
         return Job(
             key=track.key,
@@ -515,7 +510,6 @@ class AutoCompiler:
             )
 
     def _heard(self, spec: Specialization, track: Track, facts: dict[str, Any]) -> None:
-        """Take note of a step of the process. Runs in a thread of its supervisor."""
         with self._lock:
             state, step = track.state, facts["step"]
             if step == "not installed":
@@ -534,10 +528,10 @@ class AutoCompiler:
         self._in_background(spec, track, partial(self._conclude, spec, track, ending, before))
 
     def _in_background(self, spec: Specialization, track: Track, work: Callable[[], None]) -> None:
-        """Do ``work`` on a track in state Opening; even after an exception, the track leaves this state."""
+        """Call ``work`` on a track in state Opening. Even after an exception, the track leaves this state."""
         try:
             work()
-        except Exception as error:  # nobody would see it otherwise
+        except Exception as error:  # no caller handles it
             _log.exception("a result cannot be used")
             with self._lock:
                 if isinstance(track.state, states.Opening):
@@ -568,7 +562,7 @@ class AutoCompiler:
         self._fail(spec, track, reason, passing=ending.kind == artefacts.PASSING or ending.problem is None)
 
     def _fail(self, spec: Specialization, track: Track, reason: str, *, passing: bool) -> None:
-        """Handle a process that could not be started (state Working) or made no result (state Opening)."""
+        """Handle a process that could not start (state Working) or that produced no result (state Opening)."""
         if track is spec.direct:
             self._refuse_direct(spec, track, reason, artefacts.PASSING if passing else None)
             return
@@ -598,16 +592,16 @@ class AutoCompiler:
                 spec.quantized.on(TrackEvent.WAIT, states.Collecting(reason=reason, serving=state.serving))
             for other in self.specializations.values():
                 state = other.quantized.state
-                # Otherwise the shared model would answer, and no runs would be recorded.
+                # The shared model must not answer, because only answers of the original model are recorded.
                 if isinstance(state, states.Collecting) and not other.is_busy:
                     other.quantized.on(TrackEvent.WAIT, replace(state, serving=states.NOTHING))
 
     # Results.
 
     def _open_stored(self, spec: Specialization, track: Track) -> None:
-        """Use a stored result, or else begin to collect records. Runs in the background."""
+        """Use a stored result, else begin to collect records. Runs in the background."""
         if not track.is_busy or track not in spec.tracks:
-            return  # another target has been chosen meanwhile
+            return  # the target has changed meanwhile
         self._in_background(spec, track, lambda: self._find(spec, track))
         if track is spec.quantized and isinstance(track.state, (states.Active, states.Rejected)):
             self.recorder.forget(spec.shapes)
@@ -615,7 +609,7 @@ class AutoCompiler:
     def _find(self, spec: Specialization, track: Track) -> None:
         found, problem = self.artefacts.find(track.key)
         if problem is not None:
-            _log.warning("%s; making it again", problem)
+            _log.warning("%s; compiling it again", problem)
             with self._lock:
                 spec.fallbacks.append(Fallback("cache", "load", problem))
         if found is None:
@@ -633,7 +627,6 @@ class AutoCompiler:
         self._take(spec, track, found, None if seconds is None else time.monotonic() + seconds)
 
     def _collect(self, spec: Specialization, track: Track, reason: str | None = None, **facts: Any) -> None:
-        """Handle that no result can be opened: collect records, or let the direct track wait for its turn."""
         with self._lock:
             reason, serving = reason or track.state.reason, self._serving(spec, track)
             track.on(TrackEvent.WAIT, states.Collecting(reason=reason, serving=serving, **facts))
@@ -641,13 +634,12 @@ class AutoCompiler:
                 self._idler = poll(weakly(self.start_if_idle), _IDLE_POLL_SECONDS, "odc-idle")
 
     def _wait_for_records(self, spec: Specialization, track: Track, result: JobResult) -> None:
-        """Record more runs, as the refusal ``result`` asks for."""
         track.records_needed = result.records_needed
         spec.fallbacks.append(Fallback(str(Level.QUANTIZED), result.stage or "check", result.reason or ""))
-        self._collect(spec, track, f"{result.reason}; more is recorded first", result=result)
+        self._collect(spec, track, f"{result.reason}; recording more runs first", result=result)
 
     def _take(self, spec: Specialization, track: Track, found: Artefact, retry_at: float | None = None) -> None:
-        """Open a result, verify it if inputs are known, and then let it serve."""
+        """Open a result, verify it if inputs are known, and then let it answer."""
         result, is_direct = found.result, track is spec.direct
         if is_direct:
             if result.level is None or found.compiled is None:
@@ -706,10 +698,10 @@ class AutoCompiler:
             self._refuse_direct(spec, track, reason or "nothing was made", None, artefact.result)
 
     def _take_refusal(self, spec: Specialization, track: Track, result: JobResult, retry_at: float | None) -> None:
-        """Wait for more records if that can help, and if our process did not already use the maximum number.
+        """Collect more records if the refusal asks for them and our process used less than the maximum number.
 
-        A refusal by another session may be based on fewer records than there are now. A withdrawal by a watch does not
-        depend on the number of records.
+        The refusal of another session may be based on fewer records than there are now. A withdrawal by a watch does
+        not depend on the number of records.
         """
         with self._lock:
             state = track.state
@@ -729,7 +721,7 @@ class AutoCompiler:
     def _refuse_direct(
         self, spec: Specialization, track: Track, reason: str, kind: str | None, result: JobResult | None = None
     ) -> None:
-        """Handle missing native code of the float model: if the target runs only float models, try the next target."""
+        """Handle missing native code of the float model. If the target runs only float models, try the next target."""
         with self._lock:
             track.on(TrackEvent.REFUSE, states.Rejected(reason=reason, result=result))
             if result is None or result.level is None:
@@ -739,7 +731,7 @@ class AutoCompiler:
             self._aim_at_next(spec, reason, kind)
 
     def _aim_at_next(self, spec: Specialization, reason: str, kind: str | None) -> bool:
-        """Use the next target from the next run on, if the user chose no target and nothing can be built for this one.
+        """Use the next target from the next run on, if the user chose no target and this one yields no code.
 
         Do nothing if the records caused the refusal, or if compiled code for the target is active.
         """
@@ -763,14 +755,13 @@ class AutoCompiler:
     # Watching.
 
     def _new_watch(self, verdict: dict[str, Any] | None) -> Watch | None:
-        """Return a watch of answers for ``verdict``; None if watching is off."""
         if not self.settings.watch or self._is_quantized:
             return None
         terms = Terms.of(verdict, self.settings.shadow_share)
         return Watch(terms, self._original.another(self._options), weakly(self.leave))
 
     def leave(self, reason: str) -> None:
-        """Return to the original model for all shapes and record more runs, because answers have left the limits."""
+        """Return to the original model for all shapes and record more runs, because answers left the limits."""
         with self._lock:
             _log.warning("back to the original model: %s", reason)
             self._base = None
@@ -779,7 +770,7 @@ class AutoCompiler:
                     self._leave(spec, reason)
 
     def _leave(self, spec: Specialization, reason: str, result: JobResult | None = None) -> None:
-        """Withdraw the active result, or the result made meanwhile, and record more runs than before."""
+        """Withdraw the active or new result, and record more runs than before."""
         track = spec.quantized
         if result is None and track.state.serving.artefact is not None:
             result = track.state.serving.artefact.result

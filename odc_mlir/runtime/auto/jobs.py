@@ -28,7 +28,7 @@ from odc_mlir.runtime.auto.artefacts import PASSING, Artefacts, is_final, make_k
 from odc_mlir.runtime.auto.settings import AutoSettings, Phase
 from odc_mlir.runtime.forks import mend_after_fork
 
-# A worker ends itself at its deadline, unless it hangs in compiled code. After these seconds, it is killed.
+# Time after its deadline at which a worker is killed. A worker ends itself unless it hangs in compiled code.
 _GRACE_SECONDS = 5.0
 _CHUNK_BYTES = 1 << 16
 _POLL_SECONDS = 0.1
@@ -38,7 +38,7 @@ _WORKER = "odc_mlir.runtime.auto.worker"
 
 
 class Milestone(StrEnum):
-    """Steps that the process announces in this order; it may omit some."""
+    """Steps of a compile process, in this order. The process announces some or all of them."""
 
     STARTED = "started"
     LOCKED = "locked"
@@ -59,7 +59,7 @@ class Milestone(StrEnum):
 
 
 QUEUED = "queued"
-"""The step of a job that waits until other compile processes have ended."""
+"""The step of a job that waits for the end of other compile processes."""
 
 PHASES: Mapping[Milestone, Phase] = MappingProxyType(
     {Milestone.QUANTIZING: Phase.QUANTIZING, Milestone.QUANTIZED: Phase.CHECKING, Milestone.COMPILING: Phase.COMPILING}
@@ -68,7 +68,7 @@ PHASES: Mapping[Milestone, Phase] = MappingProxyType(
 
 
 TIMES_ENOUGH = 4
-"""With this many times the needed runs, records are accepted even if they hardly vary."""
+"""Multiple of the needed runs at which records are accepted even if they hardly vary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +76,12 @@ class Job:
     """A compile job. ``model``: a file whose content must have ``digest``; ``quantized``: the model is quantised.
 
     ``shapes``: the input shapes; ``fixed_shapes``: the same if the model's own shapes differ, else None. ``package``:
-    the nnpackage to install the result in. ``again``: the stored result is not good enough. ``target``: facts of the
-    target. ``runs``: number of recorded runs; from ``patience_runs`` runs on, records that hardly vary are accepted (0:
-    always). ``verdict``: the verdict of a quantised ``model``. ``direct``: compile the float model. ``rival``: the
-    active package (None: host kernels run the model); with ``must_be_faster``, the result must be faster than it.
-    ``twin``: plugin for native code of the same model, which answers instead of a simulator, or None. ``competitor``:
-    plugin whose code of the same model must be slower, or None. ``processes``: limit on simultaneous processes.
+        the nnpackage to install the result in. ``again``: the stored result is not good enough. ``target``: facts of
+        the target. ``runs``: number of recorded runs; from ``patience_runs`` runs on, records that hardly vary are
+        accepted (0: always). ``verdict``: the verdict of a quantised ``model``. ``direct``: compile the float model.
+        ``rival``: the active package (None: host kernels run the model); with ``must_be_faster``, the result must be
+        faster than it. ``twin``: plugin for native code that answers instead of a simulator, or None. ``competitor``:
+        plugin whose code of the same model must be slower, or None. ``processes``: limit on simultaneous processes.
     """
 
     key: str
@@ -116,21 +116,21 @@ class Job:
 
     @property
     def places(self) -> list[Path]:
-        """Lock files of the places for compile processes. All jobs of the user share the places."""
+        """Lock files of the slots for compile processes. All jobs of the user share the slots."""
         return [Path(self.folder, "jobs", f"place-{number}") for number in range(self.processes)]
 
     @property
     def interest_path(self) -> Path:
-        """Lock file on which each session holds a shared lock while it wants the result."""
+        """Lock file with a shared lock of each session that wants the result."""
         return Path(self.folder, "jobs", self.key)
 
     @property
     def budget(self) -> dict[str, float]:
-        """The limits, in the form that a result stores."""
+        """The limits, in the form of stored results."""
         return {"seconds": self.seconds, "bytes": float(self.memory_bytes), "runs": float(self.runs)}
 
     def to_json(self) -> str:
-        """Return one line for :meth:`from_json`."""
+        """Return the job as one line of text."""
         return json.dumps(asdict(self))
 
     @classmethod
@@ -164,7 +164,7 @@ def progress_line(step: str, **facts: Any) -> bytes:
 
 
 def read_progress(line: bytes) -> dict[str, Any] | None:
-    """Parse a progress line; return None for other text that the process prints."""
+    """Parse a progress line; return None for other output of the process."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
@@ -183,8 +183,8 @@ class Ending:
 class Supervisor:
     """Supervision of a compile process by a thread. It calls ``tell`` for each step, and ``ended`` at the end.
 
-    The process starts when a place for compile processes is free; all sessions of the user share the places. A place is
-    a file lock. The process also holds the lock, so the place stays taken until the process ends, even if its parent
+    The process starts when a slot for compile processes is free. All sessions of the user share the slots. A slot is a
+    file lock. The process also holds the lock, so the slot stays occupied until the process ends, even if its parent
     ends earlier.
     """
 
@@ -203,12 +203,12 @@ class Supervisor:
         self._passing = False
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         mend_after_fork(self)
-        # Only the thread refers to the callbacks: as attributes, they would keep a session in a reference cycle.
+        # Only the thread holds the callbacks. As attributes, they would keep a session in a reference cycle.
         self._thread = Thread(target=self._supervise, args=(tell, ended), name="odc-auto-compilation", daemon=True)
         self._thread.start()
 
     def after_fork(self) -> None:
-        """In a forked child, close the copies of lock descriptors: they would keep the locks."""
+        """In a forked child, close the copies of lock descriptors, which would keep the locks."""
         for descriptor in (self._place, self._interest):
             if descriptor is not None:
                 os.close(descriptor)
@@ -216,7 +216,7 @@ class Supervisor:
 
     @property
     def is_over(self) -> bool:
-        """Return whether ``ended`` has returned."""
+        """Whether ``ended`` has returned."""
         return not self._thread.is_alive()
 
     def join(self, seconds: float | None = None) -> bool:
@@ -233,7 +233,7 @@ class Supervisor:
 
     def stop(self) -> None:
         """End the process and wait for its end."""
-        self._stopped = True  # a process that is being started is ended then
+        self._stopped = True  # the thread ends a process that it just starts
         self._released.set()
         self._kill()
         self._thread.join()
@@ -246,21 +246,20 @@ class Supervisor:
         except OSError as error:
             kind = PASSING if is_passing(error) else "failed"
             ending = Ending(f"the background process cannot be started: {error.strerror}", kind)
-        except Exception as error:  # whoever waits must hear of an end
+        except Exception as error:  # waiting threads always need an ending
             ending = Ending(f"the background process cannot be watched: {error}", PASSING)
         self._drop("_place")
         self._drop("_interest")
         ended(ending)
 
     def _drop(self, name: str) -> None:
-        """Release the lock in attribute ``name``, if it is held."""
         descriptor: int | None = getattr(self, name)
         setattr(self, name, None)  # before closing: a child forked later must not close a reused descriptor
         if descriptor is not None:
             unlock(descriptor)
 
     def _wait_for_place(self, tell: Callable[[dict[str, Any]], None]) -> Ending | None:
-        """Wait for a free place for a compile process; return an ending if no process is needed any more."""
+        """Wait for a free slot for a compile process. Return an ending if no process is needed any more."""
         job, has_waited = self.job, False
         while self._place is None:
             self._interest = self._interest or try_lock(job.interest_path, shared=True)
@@ -274,7 +273,7 @@ class Supervisor:
         if has_waited and not job.again:
             found, _ = Artefacts(Path(job.folder)).find(job.key)
             if found is not None and is_final(found.result, job.budget, time.time()):
-                return Ending(None)  # the process that was waited for has made the result
+                return Ending(None)  # the process before has stored the result
         return None
 
     def _watch(self, tell: Callable[[dict[str, Any]], None]) -> Ending:
@@ -308,9 +307,9 @@ class Supervisor:
         return self._ending(process.returncode)
 
     def _say_released(self) -> None:
-        """Tell the worker that its session is closed. Closing the pipe is not enough: forked children may keep it."""
+        """Report the closed session to the worker. Closing the pipe is not enough: forked children may keep it open."""
         if self._process is not None and self._process.stdin is not None:
-            with suppress(OSError, ValueError):  # the worker has just ended
+            with suppress(OSError, ValueError):  # the worker may have ended
                 os.write(self._process.stdin.fileno(), b"\n")
 
     def _lines(self, process: subprocess.Popen[bytes], stream: IO[bytes]) -> Iterator[bytes]:
@@ -367,6 +366,6 @@ class Supervisor:
 
 
 def release_all(supervisors: Sequence[Supervisor]) -> None:
-    """Let compile processes end unless other sessions want their results."""
+    """Let compile processes end, unless other sessions want their results."""
     for item in supervisors:
         item.release()

@@ -1,6 +1,6 @@
-"""Records of observed tensor ranges and inputs, gathered during runs and stored in the background.
+"""Records of observed tensor ranges and inputs, collected during runs and stored in the background.
 
-Sessions import this module in their first run, so it loads the record store only when something is stored.
+Sessions import this module in their first run, so it loads the record store only when it stores something.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# A killed process loses at most one batch of runs. With larger batches, runs wait less for statistics.
+# Size of a batch. A killed process loses at most one batch; with larger batches, runs wait less for statistics.
 _RUNS_PER_APPEND = 32
 _SECONDS_PER_APPEND = 1.0
 _INPUTS_KEPT = 32
-# Number of sets of input shapes that have a recorder. A further set takes over the least recently used recorder.
+# Number of recorders, one per set of input shapes. A new set of shapes gets the least recently used recorder.
 _SHAPES_KEPT = 8
-# Limit on batches that wait for a locked store; further batches are dropped and counted.
+# Limit on batches that wait for a locked store. Further batches are dropped and counted.
 _BATCHES_WAITING = 32
-# Limit on bytes of recorded values without statistics. Beyond it, the run that adds a batch computes the statistics.
+# Limit on recorded values without statistics. Beyond the limit, the run that adds a batch computes the statistics.
 _MOST_UNSEEN_BYTES = 64 << 20
 _STORE_WAIT_SECONDS = 0.2
 _RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0)  # waits between attempts; then the batch is dropped
@@ -53,7 +53,7 @@ class RecordsPlace(NamedTuple):
     """Location ``path`` of the records of the model with ``digest``, in the cache ``root``.
 
     With ``cache_bytes``, storing the first batch reduces the cache to that size. ``max_inputs``: number of raw inputs
-    that the store keeps; None is the default.
+    in the store (None: the default).
     """
 
     digest: str
@@ -74,8 +74,6 @@ class _Gathering:
 
 @dataclass(slots=True, eq=False)
 class _Batch:
-    """Runs on their way into the store."""
-
     shapes: Shapes
     gathered: Gathered
     inputs: list[list[Array]]
@@ -88,7 +86,7 @@ class _Batch:
 
 
 class RunRecorder:
-    """Recorder of runs of ``graph``. It stores records in the background, at the place that ``find_place`` returns.
+    """Recorder of runs of ``graph``. It stores records in the background, at the location from ``find_place``.
 
     No run waits for the store or fails because of it. ``refused``: the reason why recording has ended; ``failure`` also
     reports temporary problems. A store that is damaged or belongs to another model is moved aside.
@@ -105,12 +103,12 @@ class RunRecorder:
         self._has_pruned = False
         self._background = Background("odc-records", _BATCHES_WAITING)
         self._begin()
-        # When Python ends, wait a short time for pending batches to be stored.
+        # At the end of Python, wait a short time for pending batches.
         weakref.finalize(self, _end, self._background)
 
     @property
     def place(self) -> RecordsPlace:
-        """Return the location of the records; raise OdcError if it cannot be determined."""
+        """Location of the records; raises OdcError if the cache is unusable."""
         if self._place is None:
             self._place = self._find_place()
         return self._place
@@ -119,7 +117,7 @@ class RunRecorder:
         """Start without runs. A forked child also does this, because the parent keeps its records."""
         self._process = os.getpid()
         self._lock = RLock()  # guards the gathered runs
-        self._counts = RLock()  # guards counters; never held while anything else is done
+        self._counts = RLock()  # guards counters; held only for short updates
         self._background.begin()
         self._gatherings: OrderedDict[Shapes, _Gathering] = OrderedDict()
         self._pending: Counter[Shapes] = Counter()  # runs gathered or in batches, but not stored yet
@@ -133,7 +131,7 @@ class RunRecorder:
             self._begin()
 
     def run(self, executor: Executor, inputs: Sequence[Array], observe: Observer | None = None) -> list[Array]:
-        """Return ``executor.run(inputs, observe=observe)`` and record it; raise the errors of this call."""
+        """Return ``executor.run(inputs, observe=observe)`` and record the run; raise the errors of this call."""
         self._check_process()
         with self._lock:
             if self.refused is not None:
@@ -165,7 +163,7 @@ class RunRecorder:
         return found
 
     def _keep(self, gathering: _Gathering, inputs: Sequence[Array]) -> None:
-        """Keep a copy of raw inputs until they are stored, within bounds; of large inputs keep only the last."""
+        """Keep copies of raw inputs until they are stored, within a limit. Keep only the last of large inputs."""
         self.last_inputs = [array.copy() for array in inputs]
         gathering.inputs.append(self.last_inputs)
         room = _INPUT_BYTES // len(self._gatherings)
@@ -195,7 +193,6 @@ class RunRecorder:
             self._drop(batch)
 
     def _leave(self, batch: _Batch) -> None:
-        """Count ``batch`` as no longer waiting."""
         with self._counts:
             self._pending[batch.shapes] -= batch.runs
             self._waiting = [item for item in self._waiting if item is not batch]
@@ -207,20 +204,20 @@ class RunRecorder:
 
     @property
     def failure(self) -> str | None:
-        """The reason why recorded runs are missing in the store; None if all are stored or will be."""
+        """The reason why recorded runs are missing in the store, or None."""
         reason = self.refused or self._problem
         if not self.dropped_runs:
             return reason
         return f"runs that were not recorded: {self.dropped_runs}, as {reason or 'the store was too slow'}"
 
     def runs(self, shapes: Shapes) -> int:
-        """Return the number of recorded runs on ``shapes``: this process's, and others' that :meth:`look` has found."""
+        """Return the number of recorded runs on ``shapes``, including those that :meth:`look` counted."""
         self._check_process()
         with self._counts:
             return self._stored.get(shapes, 0) + self._pending[shapes]
 
     def _peek(self) -> RecordStore | None:
-        """Return the store without waiting for its lock, or None if there is no store; raises OdcError."""
+        """Return the store without waiting for its lock, or None if there is no store; raise OdcError."""
         return self._store(create=False, wait_seconds=0) if os.path.lexists(self.place.path) else None
 
     def look(self) -> None:
@@ -233,12 +230,12 @@ class RunRecorder:
             if (store := self._peek()) is not None:
                 found = store.shapes()
                 with self._counts:
-                    self._stored = self._stored or found  # a batch stored meanwhile has counted these runs, too
+                    self._stored = self._stored or found  # counts of a batch stored meanwhile are newer
         except OdcError:
             self._background.submit(lambda: self._persist(None))
 
     def sample(self, shapes: Shapes) -> list[Array] | None:
-        """Return inputs of ``shapes`` from a run of any process, or None if none are known."""
+        """Return inputs of ``shapes`` from a run of any process, or None."""
         if self.last_inputs is not None and shapes_of(self.last_inputs) == shapes:
             return self.last_inputs
         with suppress(OdcError):
@@ -247,7 +244,7 @@ class RunRecorder:
         return None
 
     def forget(self, shapes: Shapes) -> None:
-        """Drop the records gathered for ``shapes``, because nothing will use them."""
+        """Drop the records of ``shapes``, because nothing will use them."""
         with self._lock:
             gathering = None if self.keeps_all else self._gatherings.pop(shapes, None)
             if gathering is not None:
@@ -257,7 +254,7 @@ class RunRecorder:
     def flush(self, seconds: float = FINISH_SECONDS, then: Callable[[], None] | None = None) -> bool:
         """Store everything recorded, waiting at most ``seconds``; return whether that succeeded.
 
-        If ``then`` is given, return at once, and call ``then`` in the background after the attempt.
+        With ``then``, return at once, and call ``then`` in the background after the attempt.
         """
         self.hand_over()
         if then is not None:
@@ -265,20 +262,20 @@ class RunRecorder:
         return self._background.wait(seconds) and self.failure is None
 
     def hand_over(self) -> None:
-        """Store everything recorded, without waiting for it."""
+        """Store everything recorded in the background."""
         self._check_process()
         with self._lock:
             self._hand_over_all()
 
     def finish(self) -> None:
-        """Store all records; drop the rest when storing takes too long."""
+        """Store all records; drop the rest if storing takes too long."""
         self.hand_over()
         _end(self._background)
 
     # In the background.
 
     def _persist(self, batch: _Batch | None) -> None:
-        """Merge ``batch`` into the store, or only read the store's counts. Retry for a while on temporary problems."""
+        """Merge ``batch`` into the store, or only read the store's counts. Retry on temporary problems."""
         records = None
         if batch is not None and self.refused is None:
             # Release the interpreter's lock often, so that runs do not wait for this thread.
@@ -318,7 +315,6 @@ class RunRecorder:
             self._stored = self._stored if found is None else found
 
     def _prune(self) -> None:
-        """Reduce the cache to its limit, once: the records of each model are bounded."""
         if not self._has_pruned and self.place.cache_bytes is not None:
             from odc_mlir.runtime.auto.artefacts import prune
 
@@ -326,7 +322,7 @@ class RunRecorder:
             prune(self.place.root, self.place.cache_bytes, keep=frozenset({self.place.digest}))
 
     def _opened(self) -> RecordStore:
-        """Return the store; create it if missing, and move a damaged one aside first."""
+        """Return the store. Create a missing store, and move a damaged store aside first."""
         from odc_mlir.calibration.records import RecordStore
         from odc_mlir.formats import private
         from odc_mlir.runtime.auto.artefacts import file_lock

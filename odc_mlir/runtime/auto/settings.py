@@ -21,7 +21,7 @@ SCHEMA_VERSION = 1
 
 
 class Phase(StrEnum):
-    """The phase of on-device compilation for one set of input shapes."""
+    """Phase of on-device compilation for one set of input shapes."""
 
     FLOAT = "float"  # the session has not looked for results yet; the original model answers
     COLLECTING = "collecting"
@@ -33,7 +33,7 @@ class Phase(StrEnum):
 
 
 class Level(StrEnum):
-    """The kind of executor that answers, best first."""
+    """Kind of executor that answers, best first."""
 
     COMPILED = "compiled"
     DIRECT = "direct"  # native code of the float model
@@ -54,10 +54,11 @@ class Fallback:
 class AutoStatus:
     """Status of on-device compilation; :meth:`to_json` has stable keys.
 
-    ``serving``: level of the last answer, or of the first if nothing has run. ``progress``: 0 to 1. ``reason``: why
-    this phase, if necessary. ``shapes``: input shapes of this status. ``notes``: other facts, such as ignored settings.
-    ``watch``: facts from the watch of an active result; see watch.py. ``latency_us``: times of a run by level or
-    plugin, measured side by side here. ``cycles``: cycles of a run on simulated hardware that does not answer.
+    ``serving``: level of the last answer, or of the first answer before any run. ``progress``: 0 to 1. ``reason``:
+        cause of the phase, if necessary. ``shapes``: input shapes of this status. ``notes``: for example, ignored
+        settings. ``watch``: data of the active result's watch. ``latency_us``: times of a run by level or plugin,
+        measured side by side here.
+    ``cycles``: cycles of a run on simulated hardware that does not answer.
     """
 
     enabled: bool = False
@@ -104,14 +105,14 @@ DEFAULTS: Mapping[str, str] = MappingProxyType(
         "ODC_ACC_LIMIT": "",
         "ODC_TRIGGER": "after-records",
         "ODC_PREF": "default",
-        "ODC_TIMEOUT_S": "600",  # a longer background job would not help an application
+        "ODC_TIMEOUT_S": "600",  # longer background jobs do not help an application
         "ODC_MEM_LIMIT_MB": "4096",  # of address space; numpy and BLAS reserve much more than they use
         PROCESSES_VARIABLE: "1",  # simultaneous compile processes of the user, over all sessions and models
         CACHE_VARIABLE: "",
         LIMIT_VARIABLE: str(DEFAULT_LIMIT_MB),
         "ODC_UPDATE_PACKAGE": "0",
         "ODC_WATCH": "1",
-        # Percentage of the time of answers: too small to notice, but enough to find a lasting problem within minutes.
+        # Percentage of the time of answers: unnoticeable, but enough to detect a lasting problem within minutes.
         "ODC_WATCH_PERCENT": "2",
     }
 )
@@ -119,7 +120,7 @@ DEFAULTS: Mapping[str, str] = MappingProxyType(
 
 
 class Trigger(StrEnum):
-    """The time at which compiling starts."""
+    """Time at which compiling starts."""
 
     FIRST_RUN = "first-run"  # before the first run, which waits for the result, if the model needs no records
     AFTER_RECORDS = "after-records"  # in the background, as soon as enough runs are recorded
@@ -140,9 +141,9 @@ class AutoSettings:
     """Settings of on-device compilation.
 
     ``target``: AUTO, a target or a machine of a target (``cpu``, ``npu-256``, a TOML file), or a plugin (``tvn-gen``).
-    ``scheme`` None: the target's default. ``timeout_seconds`` and ``memory_bytes`` limit each compile process,
+        ``scheme`` None: the target's default. ``timeout_seconds`` and ``memory_bytes`` limit each compile process,
     ``processes`` their number, ``cache_bytes`` the contents of ``folder``. ``watch``: check that records vary, and
-    watch answers; ``shadow_share``: time for shadow runs, as a share of the time of answers.
+        watch answers; ``shadow_share``: time for shadow runs, as a share of the time of answers.
     """
 
     target: str
@@ -163,17 +164,17 @@ class AutoSettings:
 
     @property
     def budget(self) -> dict[str, float]:
-        """The limits of a compile process, in the form that results store."""
+        """The limits of a compile process, in the form of stored results."""
         return {"seconds": self.timeout_seconds, "bytes": float(self.memory_bytes)}
 
 
 def compiles_before_first_run(get: Callable[[str, str], str]) -> bool:
-    """Return whether the first run waits for a compile process. Reads no other setting."""
+    """Return whether the first run waits for a compile process. Reads only the trigger."""
     return _TRIGGERS.get(get("ODC_TRIGGER", DEFAULTS["ODC_TRIGGER"]).strip().casefold()) is Trigger.FIRST_RUN
 
 
 def read_cache(get: Callable[[str, str], str]) -> tuple[Path, int]:
-    """Return the cache folder and its size limit in bytes; raises OptionError for bad values."""
+    """Return the cache folder and its size limit in bytes; raise OptionError for invalid values."""
     folder = get(CACHE_VARIABLE, DEFAULTS[CACHE_VARIABLE]).strip()
     if folder and not Path(folder).is_absolute():
         raise _bad(CACHE_VARIABLE, folder, "an absolute path")
@@ -183,7 +184,7 @@ def read_cache(get: Callable[[str, str], str]) -> tuple[Path, int]:
 
 
 def read_settings(get: Callable[[str, str], str], flag: Callable[[str, str], bool]) -> AutoSettings:
-    """Read the settings by ``get(key, default)`` and ``flag(key, default)``; raises OptionError."""
+    """Read the settings by ``get(key, default)`` and ``flag(key, default)``; raise OptionError."""
 
     def value(key: str) -> str:
         return get(key, DEFAULTS[key]).strip()

@@ -1,7 +1,7 @@
 """States of a specialisation: the model for one set of input shapes, on its way to a compiled result.
 
-A :class:`Track` leads to one kind of result: a quantised and compiled model, or native code of the float model. Its
-state is an object with the data of that state alone; docs/design/on_device.md has the diagram of TRANSITIONS.
+A :class:`Track` leads to one kind of result: a quantised and compiled model, or native code of the float model. Each
+state is an object that holds only its own data. docs/design/on_device.md has the diagram of TRANSITIONS.
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ class TrackState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class New(TrackState):
-    """Nothing is known yet. The next run begins the work."""
+    """Start state. The next run begins the work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening(TrackState):
-    """A result, stored or new, is read, opened and verified in the background.
+    """State in which a thread reads, opens and verifies a stored or new result.
 
-    ``runs``: number of recorded runs that the process used. ``leaving``: reason why the result must not be used, if
-    answers have left the limits.
+    ``runs``: number of recorded runs that the process used. ``leaving``: why the result must not be used, if answers
+        left the limits.
     """
 
     phase: Phase = Phase.FLOAT
@@ -82,9 +82,9 @@ class Opening(TrackState):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collecting(TrackState):
-    """Runs are recorded until there are enough and, if ``retry_at`` is set, until this time (monotonic clock).
+    """State in which runs are recorded until there are enough and, if set, until ``retry_at`` (monotonic clock).
 
-    ``result``: a refusal that asks for more records.
+    ``result``: a refusal that asks for more records
     """
 
     PHASE: ClassVar[Phase] = Phase.COLLECTING
@@ -94,7 +94,7 @@ class Collecting(TrackState):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Working(TrackState):
-    """A compile process works, or waits for its turn (``is_queued``). ``runs`` and ``leaving``: see Opening."""
+    """State in which a compile process works, or waits for its turn (``is_queued``). Other fields: see Opening."""
 
     phase: Phase
     is_queued: bool = False
@@ -105,7 +105,7 @@ class Working(TrackState):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Active(TrackState):
-    """A result answers. At ``retry_at`` another process tries to make a better one."""
+    """State in which a result answers. At ``retry_at`` another process tries to produce a better result."""
 
     PHASE: ClassVar[Phase] = Phase.ACTIVE
     retry_at: float | None = None
@@ -113,14 +113,14 @@ class Active(TrackState):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verifying(Active):
-    """State Active, with ``candidate`` being verified in the background by the first known inputs."""
+    """State Active while a thread verifies ``candidate`` by the first known inputs."""
 
     candidate: ExecutorCandidate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected(TrackState):
-    """There is no result, for a lasting reason, or until another try at ``retry_at``."""
+    """State without a result, for a lasting reason, or until a retry at ``retry_at``."""
 
     PHASE: ClassVar[Phase] = Phase.REJECTED
     result: JobResult | None = None
@@ -136,13 +136,13 @@ class TrackEvent(StrEnum):
     PROGRESS = "progress"
     END = "end"  # the process has ended
     SERVE = "serve"  # executors are open and verified
-    KEEP = "keep"  # no better result was made
+    KEEP = "keep"  # there is no better result
     VERIFY = "verify"  # verify an executor for which no input was known before
     GIVE_UP = "give up"  # an executor has failed; others remain
     EXHAUST = "exhaust"  # the last executor has failed
     REFUSE = "refuse"
     LEAVE = "leave"  # answers have left the accuracy limits
-    RESTART = "restart"  # start again: another target, another try, or the user's request
+    RESTART = "restart"  # start again: another target, a retry, or the user's request
 
 
 _ARROWS: tuple[tuple[type[TrackState], type[TrackState], tuple[TrackEvent, ...]], ...] = (
@@ -178,17 +178,17 @@ _ARROWS: tuple[tuple[type[TrackState], type[TrackState], tuple[TrackEvent, ...]]
 TRANSITIONS: Mapping[tuple[type[TrackState], TrackEvent], type[TrackState]] = MappingProxyType(
     {(source, event): target for source, target, events in _ARROWS for event in events}
 )
-"""Next state by state and event. Events that are not listed for a state cannot happen in it."""
+"""Next state by state and event. Other events cannot happen in a state."""
 
 BUSY = (Opening, Working, Verifying)
 """States with work in the background."""
 
 
 class Track:
-    """The way to one kind of result: the current state, and counters that outlive states.
+    """Progress towards one kind of result: the current state, and counters that outlive states.
 
-    ``attempts``: temporary failures in a row. ``departures``: how often answers have left the limits. After each
-    departure, ``records_needed`` runs must be recorded.
+    ``attempts``: consecutive temporary failures. ``departures``: how often answers left the limits. After each
+        departure, ``records_needed`` runs must be recorded.
     """
 
     __slots__ = ("attempts", "departures", "key", "records_needed", "state")
@@ -199,7 +199,7 @@ class Track:
         self.attempts = self.departures = self.records_needed = 0
 
     def on(self, event: TrackEvent, state: TrackState) -> None:
-        """Go on to ``state`` because of ``event``; raises RuntimeError unless TRANSITIONS allows it."""
+        """Change to ``state`` because of ``event``; raise RuntimeError unless TRANSITIONS allows it."""
         before = type(self.state)
         if TRANSITIONS.get((before, event)) is not type(state):
             raise RuntimeError(f"{event!r} cannot lead from {before.__name__} to {type(state).__name__}")
@@ -207,23 +207,23 @@ class Track:
 
     @property
     def is_busy(self) -> bool:
-        """Return whether something is done in the background."""
+        """Whether background work is pending."""
         return isinstance(self.state, BUSY)
 
     @property
     def retry_at(self) -> float | None:
-        """The time of another try on the monotonic clock, or None if none is planned."""
+        """Time of the next retry on the monotonic clock, or None."""
         state = self.state
         return state.retry_at if isinstance(state, (Collecting, Active, Rejected)) else None
 
     @property
     def is_due(self) -> bool:
-        """Return whether the next attempt may start."""
+        """Whether the next attempt may start."""
         return not self.is_busy and self.retry_at is not None and time.monotonic() >= self.retry_at
 
     @property
     def result(self) -> JobResult | None:
-        """The result that serves, or the refusal that explains the state."""
+        """The result that answers, or the refusal that explains the state."""
         state = self.state
         if state.serving.artefact is not None:
             return state.serving.artefact.result
@@ -231,7 +231,7 @@ class Track:
 
     @property
     def collects(self) -> bool:
-        """Return whether to record runs of the original model. The first look for a stored result records as well."""
+        """Whether to record runs of the original model, which includes the first look for a stored result."""
         state = self.state
         return isinstance(state, Collecting) or (isinstance(state, Opening) and state.phase is Phase.FLOAT)
 
@@ -249,7 +249,7 @@ class Track:
         self.on(TrackEvent.END, Opening(**facts))
 
     def verify(self, candidate: ExecutorCandidate) -> bool:
-        """Enter Verifying if ``candidate`` has to be verified; return whether the caller has to verify it."""
+        """Enter Verifying if ``candidate`` needs verification; return whether the caller must verify it."""
         state = self.state
         if type(state) is not Active:
             return False
@@ -264,7 +264,7 @@ class Track:
         self.on(TrackEvent.SERVE, Active(reason=state.reason, serving=state.serving, retry_at=state.retry_at))
 
     def leave_at_end(self, reason: str) -> bool:
-        """Discard the result in progress when it ends, as it is based on a failed one; return whether there is any."""
+        """Mark a result in progress to be discarded, as it is based on a failed one; return whether there is any."""
         state = self.state
         if not isinstance(state, (Opening, Working)):
             return False
@@ -273,7 +273,7 @@ class Track:
         return True
 
     def give_up(self, candidate: ExecutorCandidate, reason: str) -> None:
-        """Do not use ``candidate`` any more."""
+        """Stop using ``candidate``."""
         state = self.state
         others = tuple(item for item in state.serving.candidates if item is not candidate)
         serving = replace(state.serving, candidates=others)
@@ -297,11 +297,11 @@ class Track:
 
 @dataclass(slots=True)
 class Specialization:
-    """State for inputs of ``shapes``: tracks, and facts about runs.
+    """State for inputs of ``shapes``: tracks, and data about runs.
 
     ``direct``: track to native code of the float model, for targets that run float models. ``fallbacks``: log of
-    failures. ``sample``: inputs of a run. ``served``: level of the last answer. ``asked``: the user has requested the
-    next step. ``settled``: the executor for these shapes, if no job, verification or record is pending.
+        failures. ``sample``: inputs of a run. ``served``: level of the last answer. ``asked``: the user has requested
+        the next step. ``settled``: the executor for these shapes, if no job, verification or record is pending.
     """
 
     shapes: Shapes
@@ -315,17 +315,16 @@ class Specialization:
 
     @property
     def tracks(self) -> list[Track]:
-        """All tracks."""
         return [self.quantized] if self.direct is None else [self.quantized, self.direct]
 
     @property
     def is_busy(self) -> bool:
-        """Return whether something is done in the background."""
+        """Whether background work is pending."""
         return any(track.is_busy for track in self.tracks)
 
     @property
     def is_direct_pending(self) -> bool:
-        """Return whether the direct track has no outcome yet."""
+        """Whether the direct track has no outcome yet."""
         return self.direct is not None and isinstance(self.direct.state, (New, Opening, Collecting, Working))
 
     @property
@@ -343,7 +342,6 @@ class Specialization:
 
     @property
     def watch(self) -> Watch | None:
-        """The watch of the answers."""
         return self.quantized.state.serving.watch
 
     @property
@@ -356,7 +354,7 @@ class Specialization:
 
     @property
     def is_over(self) -> bool:
-        """Return whether the best possible executor serves, so that only its watch can change the executor."""
+        """Whether the best possible executor answers, so that only its watch can change the executor."""
         over = self.first is not None and self.quantized.retry_at is None and self.sample is not None
         return over and not self.is_direct_pending and not self.is_busy
 
@@ -369,20 +367,20 @@ class Specialization:
         return Level.ORIGINAL if self.direct_candidate is None else Level.DIRECT
 
     def restart(self, reason: str | None) -> None:
-        """Let the next run begin without results. With a ``reason``, no result may answer in the meantime."""
+        """Drop all results; the next run begins again. With a ``reason``, no result may answer in the meantime."""
         serving = NOTHING if reason is not None else replace(self.quantized.state.serving, artefact=None)
         self.direct = None
         if not isinstance(self.quantized.state, New):
             self.quantized.on(TrackEvent.RESTART, New(reason=reason, serving=serving))
 
     def give_up(self, candidate: ExecutorCandidate, stage: str, reason: str) -> None:
-        """Do not use ``candidate`` any more."""
+        """Stop using ``candidate``."""
         self.fallbacks.append(Fallback(str(candidate.level), stage, reason))
         for track in self.tracks:
             if any(item is candidate for item in track.state.serving.candidates):
                 track.give_up(candidate, f"{candidate.level}: {reason}")
 
-    # Facts for the status.
+    # Entries of the status.
 
     @property
     def phase(self) -> Phase:
@@ -404,7 +402,7 @@ class Specialization:
         return state.reason
 
     def describe(self, status: AutoStatus, records: int) -> None:
-        """Fill ``status`` in; ``records`` runs of these shapes are recorded."""
+        """Set the entries of ``status``; ``records``: number of recorded runs of these shapes."""
         state, result = self.quantized.state, self.quantized.result
         artefact = state.serving.artefact
         status.phase, status.reason, status.key = self.phase, self.reason, self.quantized.key or None
@@ -425,7 +423,7 @@ class Specialization:
             status.latency_us |= result.latency_us
             status.verdict = None if result.verdict is None else dict(result.verdict)
             if status.verdict is not None:
-                status.verdict.pop("saturation", None)  # too long for a status: a line for each tensor
+                status.verdict.pop("saturation", None)  # too long: a line for each tensor
                 judged = "the quantised model was judged on recorded inputs"
                 status.notes += [f"{judged}: {text}" for text in unshown(status.verdict.get("samples"))]
             status.notes += result.notes

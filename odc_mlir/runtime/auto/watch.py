@@ -1,7 +1,7 @@
-"""Detection of answers that leave the accuracy limits while a compiled model serves.
+"""Detection of answers that leave the accuracy limits while a compiled model answers.
 
 The float model answers inputs outside the quantised ranges. Shadow runs recompute some answers with the float model in
-a thread. Saturated codes are counted in some runs. No run waits for the watch, and the watch raises nothing.
+a thread. Some runs count saturated codes. No run waits for the watch, and the watch raises no errors.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from odc_mlir.runtime.reporting.metrics import ErrorMeter, Errors, Tolerance
 
 _log = logging.getLogger(__name__)
 
-# A run with more than this share of its input elements outside of the ranges is answered by the float model.
+# Largest share of input elements outside the ranges. Beyond this share, the float model answers.
 _OUTSIDE_SHARE = 0.05
-# At least _MOST_OUTSIDE runs out of range among the last _RECENT_RUNS mean a lasting change of inputs.
+# If at least _MOST_OUTSIDE of the last _RECENT_RUNS runs are out of range, the inputs have changed for good.
 _RECENT_RUNS, _MOST_OUTSIDE = 32, 4
-# Answers are judged only when this many shadow runs can be judged together: a single answer proves nothing.
+# Least number of shadow runs for a judgement, because a single answer proves nothing.
 _FEWEST_SHADOWS = 4
-# After this many shadow runs within the limits, measuring starts again, so that old runs do not hide a change.
+# Number of shadow runs within the limits after which measuring starts again, so that old runs do not hide a change.
 _SHADOWS_TOGETHER = 64
-# Saturated codes are counted in one of _RUNS_PER_COUNT runs, and compared after _COUNTS_TOGETHER counts, because one
-# code in a tensor of ten elements is already a share of 10 %.
+# One of _RUNS_PER_COUNT runs counts saturated codes. A comparison needs _COUNTS_TOGETHER counts, because a single
+# code in a tensor of ten elements is a share of 10 %.
 _RUNS_PER_COUNT, _COUNTS_TOGETHER = 16, 8
-# Without shadow runs, this share of additional saturated codes is reason enough to leave.
+# Share of additional saturated codes that suffices to leave without shadow runs.
 _ALONE_SHARE = 0.25
-# Limit on saved time, in shadow runs: a day without shadow runs must not be followed by a day full of them.
+# Limit on saved time, in shadow runs. Without it, a day full of shadow runs could follow a day without any.
 _MOST_CREDIT = 4.0
 # Quantised ranges may cut off a few values to make codes finer. Inputs that exceed a range by more than this share of
-# the range are unlike the inputs that determined it.
+# the range differ from the inputs that determined it.
 _MARGIN = 0.1
-# Tensors whose share of saturated codes exceeds the normal one by more than this have lost information.
+# Largest excess over the normal share of saturated codes. Tensors with a larger excess have lost information.
 EXCESS_SHARE = 0.05
 _SAMPLES = 16
-_SPENT = 0.9  # used share of the allowed time; the rest is reserve, as a shadow run may take longer than expected
+_SPENT = 0.9  # used share of the allowed time; a shadow run may take longer than expected
 _NEWS = 0.25  # weight of the last shadow run in the expected time of the next one
 
 
@@ -76,7 +76,7 @@ class MeasuredOutput:
     """How a verdict measures an output. ``interval``: the length that errors are relative to, if known.
 
     ``answers``: the largest element of each group of ``classes`` (None: of each row) is an answer. ``name``: the
-    output's name in limits for this output alone.
+        output's name in limits for this output alone.
     """
 
     interval: float | None = None
@@ -127,8 +127,8 @@ class Terms:
 class Watch:
     """The watch of answers for one set of input shapes.
 
-    ``reference`` makes an executor of the float model for shadow runs; None: no shadow runs. ``leave`` is called once,
-    with the reason, when answers leave the limits.
+    ``reference`` creates an executor of the float model for shadow runs (None: no shadow runs). ``leave`` is called
+    once, with the reason, when answers leave the limits.
     """
 
     def __init__(self, terms: Terms, reference: Callable[[], Executor] | None, leave: Callable[[str], None]) -> None:
@@ -137,7 +137,7 @@ class Watch:
         self._terms = terms
         self._make = reference
         self._reference: Executor | None = None
-        self._leave = [leave]  # popped by its caller: a lock might be locked in a forked child
+        self._leave = [leave]  # popped by its caller, because a forked child may inherit a held lock
         self._paid: deque[tuple[float, float | None]] = deque()  # times of shadow runs: in total, and of the model
         self._executor: Executor | None = None  # the executor that the following attributes belong to
         self._ranges: tuple[InputRange, ...] = ()
@@ -152,11 +152,11 @@ class Watch:
         self._meters: list[ErrorMeter] = []
         self._compared = 0
         if reference is None:
-            self.facts.shadows_off = "operators of the application cannot be run beside it"
+            self.facts.shadows_off = "operators of the application cannot run in a second thread"
         elif not terms.limits:
-            self.facts.shadows_off = "there is no verdict whose limits could be kept"
+            self.facts.shadows_off = "there is no verdict with limits"
         elif not terms.share:
-            self.facts.shadows_off = "they may take no time"
+            self.facts.shadows_off = "the time allowed for them is 0"
 
     # Before a run.
 
@@ -184,7 +184,7 @@ class Watch:
         return not outside
 
     def counter(self, executor: Executor) -> Watcher | None:
-        """Return a counter of saturated codes for the next run of ``executor``, None for most runs."""
+        """Return a counter of saturated codes for the next run of ``executor``; None for most runs."""
         if executor is not self._executor or not self._terms.normal or self.facts.runs % _RUNS_PER_COUNT:
             return None
         if self._counter is None:
@@ -195,7 +195,7 @@ class Watch:
     # After a run.
 
     def answered(self, inputs: Sequence[Array], outputs: Sequence[Array], seconds: float) -> None:
-        """Take note of an answer that took ``seconds``, and perhaps start a shadow run."""
+        """Note an answer that took ``seconds``, and perhaps start a shadow run."""
         facts = self.facts
         facts.runs += 1
         facts.serving_seconds += seconds
@@ -209,7 +209,7 @@ class Watch:
         expected = seconds if self._expected_seconds is None else self._expected_seconds
         if self._leave and (self._credit_seconds >= expected or self._urgent) and self.join(0):
             start = time.perf_counter()
-            # Copied, because the application may overwrite its inputs as soon as it has the answer.
+            # The application may overwrite its inputs as soon as it has the answer.
             copies = [array.copy() for array in inputs]
             self._thread = Thread(target=self._shadow, args=(copies, list(outputs)), name="odc-shadow", daemon=True)
             self._thread.start()
@@ -243,7 +243,7 @@ class Watch:
         name, share = found
         if self.facts.shadows_off is not None and share > _ALONE_SHARE:
             self._give_up(f"{share:.0%} more codes of {name!r} than usual are at the ends of their range")
-        # Ask only once: if shadow runs find the answers right nevertheless, saturation does no harm.
+        # Ask only once: if shadow runs confirm the answers, saturation does no harm.
         if self.facts.saturated is None:
             self._urgent = self._afresh = True
         self.facts.saturated = name
@@ -268,7 +268,6 @@ class Watch:
     # Shadow runs.
 
     def _shadow(self, inputs: list[Array], outputs: list[Array]) -> None:
-        """Run the float model and compare, in a thread of its own."""
         begun = start = time.thread_time()
         try:
             self.prepare(shapes_of(inputs))
@@ -312,7 +311,6 @@ class Watch:
         self._urgent = suspected and self._compared < _FEWEST_SHADOWS
 
     def _limited(self, limit: Limit, errors: Sequence[Errors]) -> list[Errors]:
-        """Return the errors of the outputs that the limit applies to."""
         names = [output.name for output in self._terms.outputs]
         if limit.output not in names or len(names) != len(errors):
             return list(errors)
@@ -332,7 +330,7 @@ class Watch:
 
 
 def _meters(known: Sequence[MeasuredOutput], expected: Sequence[Array]) -> list[ErrorMeter]:
-    """Return a meter for each output in ``expected``. If any output is known as answers, the others are not answers."""
+    """Return a meter for each output in ``expected``. Without known answers, all outputs count as answers."""
     known = known if len(known) == len(expected) else [MeasuredOutput()] * len(expected)
     all_are = not any(output.answers for output in known)
     return [
@@ -350,7 +348,7 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-# Saturation. Some tensors always have saturated codes, for example after a ReLU; the verdict's samples show which ones.
+# Saturation. Some tensors always have saturated codes, for example after a ReLU. The verdict's samples identify them.
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,7 +371,7 @@ class InputRange:
 
 
 def input_ranges(graph: Graph) -> tuple[InputRange, ...]:
-    """Return the ranges of the inputs that are only used as codes."""
+    """Return the ranges of the inputs that the graph uses only as codes."""
     found = []
     for place, index in enumerate(graph.inputs):
         for info in _codes_of(graph, index):
@@ -446,5 +444,5 @@ def normal_shares(executor: Executor, samples: Sequence[Sequence[Any]]) -> dict[
 
 
 def spread(samples: Sequence[Any], most: int) -> Sequence[Any]:
-    """Return at most ``most`` samples, spread evenly over all of them."""
+    """Return at most ``most`` samples, spread evenly over all samples."""
     return [samples[place] for place in stratified(min(most, len(samples)), len(samples))]

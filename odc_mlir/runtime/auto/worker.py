@@ -35,13 +35,13 @@ from odc_mlir.runtime.auto.build import LEAST_GAIN, CoverageError
 from odc_mlir.runtime.auto.jobs import TIMES_ENOUGH, Job, Milestone, progress_line
 from odc_mlir.runtime.auto.settings import Level
 
-# A process with a smaller share of processor time was waiting, because of a busy machine or something that hangs.
+# A process with a smaller share of processor time was waiting, because the machine was busy or a call hung.
 _BUSY_SHARE = 0.5
 _PLUGIN_FACTS = len(("plugin", "version", "files"))  # number of facts of a target; facts of the machine follow
-_NICENESS = 10  # the application's runs come first
+_NICENESS = 10  # the application has priority
 # System messages of transient disk errors (full, over quota, read-only, damaged, no access). Any error may quote them.
 _TRANSIENT = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES))
-# Seconds that a process without a session continues, because another session may want its result.
+# Time that a process without a session continues, because another session may want its result.
 _RELEASED_SECONDS = 0.5
 _INTEREST_SECONDS = 0.25
 _UNWIND_SECONDS = 0.5
@@ -69,7 +69,7 @@ _NOT_OF_MODEL = (_ChangedError, errors.InputError, errors.SessionError, errors.R
 
 
 class Worker:
-    """The worker for one job; it calls ``announce`` with each step."""
+    """Worker for one job; it calls ``announce`` with each step."""
 
     def __init__(self, job: Job, announce: Callable[..., None]) -> None:
         self.job = job
@@ -108,7 +108,7 @@ class Worker:
                 self._refuse(artefacts.SLOWER, error.message)
             except CoverageError as error:
                 self._refuse(artefacts.COVERAGE, error.message)
-                # The failure is final until twice as many runs are recorded, or as many as the session is patient for.
+                # The failure is final until twice as many runs are recorded, or ``patience_runs``.
                 runs, patience = max(1, 2 * self.job.runs - 1), self.job.patience_runs
                 self.result.budget["runs"] = float(min(runs, patience - 1) if self.job.runs < patience else runs)
             except errors.OdcError as error:
@@ -130,7 +130,7 @@ class Worker:
         result.attempts, result.failed_at = (1, time.time()) if kind == artefacts.PASSING else (0, 0.0)
 
     def _fill(self, work: Path, found: artefacts.Artefact | None) -> None:
-        """Fill the folder ``work``; files made before an error stay.
+        """Write the files of the result to the folder ``work``. After an error, the files so far stay.
 
         If the stored result ``found`` has a quantised model, reuse it: only later steps failed.
         """
@@ -145,7 +145,7 @@ class Worker:
         source = Path(job.model)
         result.verdict = job.verdict
         if job.direct:
-            pass  # the float model is compiled
+            pass  # compile the float model
         elif found is not None and found.model is not None and not job.quantized:
             source = Path(shutil.copyfile(found.model, work / artefacts.MODEL_NAME))
             old = found.result
@@ -229,7 +229,7 @@ class Worker:
             kind = errors.AccuracyError if made.verdict["samples"]["telling"] else CoverageError
             raise kind(f"the quantised model {describe(made.verdict)}", stage="check")
         if made.verdict.get("states") and not made.verdict.get("certain"):  # errors may grow over more runs
-            text = f"{len(samples)} recorded runs do not tell how errors of the model's states add up"
+            text = f"{len(samples)} recorded runs do not determine how errors of the model's states add up"
             raise CoverageError(text, stage="check")
         result.verdict["saturation"] = build.normal_saturation(made.model, samples)
         self.announce(Milestone.CHECKED)
@@ -246,7 +246,7 @@ class Worker:
         )
 
     def _compile_other(self, source: Path, work: Path, plugin: str) -> str | None:
-        """Compile the model by another plugin and return the file's name; on failure, add a note and return None."""
+        """Compile the model by another plugin and return the file's name. On failure, add a note and return None."""
         made = work / f"{artefacts.TWIN_STEM}.{extension_of(plugin)}"
         limits = Limits(max(0.1, self._deadline - time.monotonic()) / 2, self.job.memory_bytes)
         try:
@@ -256,7 +256,7 @@ class Worker:
             return None
 
     def _commit(self, work: Path) -> None:
-        signal.setitimer(signal.ITIMER_REAL, 0)  # the rest is quick
+        signal.setitimer(signal.ITIMER_REAL, 0)  # the rest takes little time
         for entry in work.iterdir():  # files that the result does not name
             named = (artefacts.MODEL_NAME, self.result.compiled, self.result.twin)
             if entry.name not in named or self.result.level is None:
@@ -284,12 +284,10 @@ class Worker:
 
 
 def _is_transient(error: errors.OdcError) -> bool:
-    """Return whether the same job may succeed later."""
     return error.passing or isinstance(error, _NOT_OF_MODEL) or any(text in str(error) for text in _TRANSIENT)
 
 
 def _used_seconds() -> float:
-    """Return the processor time of this process and its children."""
     import resource
 
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -303,7 +301,7 @@ def _kind_of(error: errors.OdcError) -> str:
 
 
 def limit_resources(seconds: float, memory_bytes: int) -> None:
-    """Limit the time and memory of this process, and its priority."""
+    """Limit the time and memory of this process, and lower its priority."""
     Limits(seconds, memory_bytes).hold_this_process()  # the alarm below needs the interpreter's lock
 
     def expired(_signal: int, _frame: FrameType | None) -> None:
@@ -333,7 +331,7 @@ def end_when_unwanted(job: Job) -> None:
 
 
 def read_job() -> Job:
-    """Read the job, the first line of standard input; :func:`end_when_unwanted` reads the rest."""
+    """Read the job, the first line of standard input. :func:`end_when_unwanted` reads the rest."""
     text = b""
     while not text.endswith(b"\n") and (byte := os.read(0, 1)):
         text += byte
@@ -343,10 +341,10 @@ def read_job() -> Job:
 def main() -> int:
     """Do the job on standard input; return 0 if its result is in the cache."""
     job = read_job()
-    os.umask(0o077)  # results are private, and so are files of plugins
+    os.umask(0o077)  # results and files of plugins are private
     os.environ[CACHE_VARIABLE] = job.folder  # for everything that is compiled here
     stream = os.dup(1)
-    os.dup2(2, 1)  # keeps text that libraries print out of the progress
+    os.dup2(2, 1)  # separates the output of libraries from the progress
 
     def announce(step: str, **facts: Any) -> None:
         with contextlib.suppress(OSError):  # the application may be gone

@@ -1,8 +1,8 @@
 """Devices that execute segment binaries: entries of one entry-point group that implement the protocol of base.py.
 
-Devices of other packages are first probed in a separate process (:mod:`odc_mlir.plugins.foreign`). Only a device that
-opened in the probe is loaded into this process, to run a package for it. The cache keeps the outcome, so that later
-processes need no probe.
+Devices of other packages are first probed in a separate process (:mod:`odc_mlir.plugins.foreign`). A device that opened
+in the probe is loaded into this process to run a package. The cache keeps the outcome, so that later processes need no
+probe.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class MissingDevice:
-    """Substitute for an unavailable device. Loading a binary raises the ``reason``."""
+    """Substitute for an unavailable device. It raises ``reason`` when it loads a binary."""
 
     name = "none"
     simulated = False
@@ -42,7 +42,7 @@ class MissingDevice:
 
 @dataclass(frozen=True, slots=True)
 class DeviceFacts:
-    """Name of a device, whether it simulates hardware, and the targets whose hardware it reports, best first."""
+    """Name of a device, whether it simulates hardware, and the targets of its attached hardware, best first."""
 
     name: str
     simulated: bool
@@ -67,9 +67,9 @@ def ask_devices(sources: Sequence[PluginSource]) -> list[DeviceFacts | OdcError]
 
 
 def attached() -> tuple[list[str], list[str]]:
-    """Return the targets whose hardware a device reports here, best first, and the problems of devices that failed.
+    """Return the targets of attached hardware, best first, and the problems of failed devices.
 
-    Devices of other packages come first: they know hardware that ours do not. Simulators report nothing.
+    Devices of other packages come first, because they know other hardware than ours. Simulators report nothing.
     """
     others = [source for source in registry.entries(DEVICES) if not source.is_ours]
     answers = ask_devices([*others, *registry.own_entries(DEVICES)])
@@ -87,7 +87,7 @@ def device_facts(extension: str) -> DeviceFacts | None:
 
 
 def open_device(extension: str) -> Device:
-    """Return the device for this file extension, or a MissingDevice with the reason if there is none.
+    """Return the device for this file extension, or a MissingDevice with the reason.
 
     If a plugin's device fails, our own device replaces it.
     """
@@ -105,13 +105,13 @@ def open_device(extension: str) -> Device:
     return MissingDevice(
         failure
         or PackageError(
-            f"there is no device here that runs .{extension} files",
-            hint=f"install the package that brings one; there are devices for {names}",
+            f"no device here runs .{extension} files",
+            hint=f"install the package with this device; there are devices for {names}",
         )
     )
 
 
 def sources_of(extension: str) -> list[PluginSource]:
-    """Return the devices for an extension, by preference: another package's, then ours."""
+    """Return the devices for an extension, devices of other packages first."""
     known = dict.fromkeys([*registry.entries(DEVICES), *registry.own_entries(DEVICES)])
     return [source for source in known if source.target == extension]

@@ -14,7 +14,7 @@ from odc_mlir.runtime.execution.units import Step
 from odc_mlir.targets import Target
 
 MemoryModel = Literal["parity", "strict"]
-"""A simulator's limit on outstanding memory accesses: as in models of comparable machines, or stricter."""
+"""A simulator's limit on outstanding memory accesses: parity with models of comparable machines, or stricter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class DeviceResult:
 
 
 class DeviceProgram(Protocol):
-    """A loaded binary, which can run any number of times."""
+    """A loaded binary, for any number of runs."""
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
@@ -52,7 +52,7 @@ class ModelledProgram(DeviceProgram, Protocol):
     target: Target
 
     def measure(self, memory_model: MemoryModel = "parity") -> DeviceResult:
-        """Return counters of one execution, which do not depend on data; raise UnsupportedError without counters."""
+        """Return counters of one execution, independent of data; raise UnsupportedError without counters."""
 
 
 @runtime_checkable
@@ -75,8 +75,8 @@ class DirectProgram(DeviceProgram, Protocol):
 class StatefulProgram(DeviceProgram, Protocol):
     """A program that can keep states in the device's memory from run to run.
 
-    ``states`` are pairs of positions of an input and an output: the output of a run is the input of the next run. After
-    a failed run, the contents are undefined, and the caller writes the states again.
+    ``states``: pairs of positions of an input and an output. The output of a run is the input of the next run. After a
+        failed run, the contents are undefined, and the caller writes the states again.
     """
 
     states: tuple[tuple[int, int], ...]
@@ -88,15 +88,15 @@ class StatefulProgram(DeviceProgram, Protocol):
         """Copy the states from the device; raise OdcError if it fails."""
 
     def run_kept(self, inputs: Sequence[Array], *, trace: bool = False) -> DeviceResult:
-        """Execute once: inputs and returned outputs are those that are not states; raise OdcError."""
+        """Execute once, with only the inputs and outputs that are not states; raise OdcError."""
 
 
 @runtime_checkable
 class DivisibleProgram(DeviceProgram, Protocol):
-    """A program whose run several threads of this process can share."""
+    """A program that several threads of this process can run together."""
 
     def divide(self, team: Team) -> None:
-        """Run with the threads of ``team`` from now on, if that helps; results stay the same."""
+        """Use the threads of ``team`` from now on, if that helps. Results stay the same."""
 
 
 @runtime_checkable
@@ -106,27 +106,27 @@ class ExaminingDevice(Protocol):
     def examine(self, data: bytes, plan: Plan, machine: str | None) -> str | None:
         """Return why ``data``, from a package with ``plan``, does not run on ``machine`` (None: any); None if it runs.
 
-        Raises PackageError for data that are damaged or have another version.
+        Raises PackageError for damaged data and data of another version.
         """
 
 
 @runtime_checkable
 class Device(Protocol):
-    """A device that runs binaries. It is an entry of the group ``odc_mlir.devices``, named after the binaries' file
-    extension: ``npu``, ``cpu``.
+    """A device that runs binaries. Its entry in the group ``odc_mlir.devices`` has the binaries' file extension as
+    name.
 
     If binaries are machine code for this process, the device also has ``runs_code = True`` (:func:`runs_code`).
     """
 
     name: str
     simulated: bool
-    """Whether the device is a simulator, much slower than its hardware: applications should run the model elsewhere."""
+    """Whether the device is a simulator. It is much slower than its hardware, so applications use other devices."""
 
     def attached(self) -> Sequence[str]:
-        """Return the targets with hardware present, best first; sessions without ODC_TARGET compile for the first."""
+        """Return the targets of attached hardware, best first. Sessions without ODC_TARGET compile for the first."""
 
     def load(self, data: bytes) -> DeviceProgram:
-        """Check and load a binary; raise OdcError if the binary is damaged or for another machine."""
+        """Check and load a binary; raise OdcError for a damaged binary and for another machine."""
 
 
 def tolerance_of(program: object) -> float:
@@ -139,5 +139,5 @@ def tolerance_of(program: object) -> float:
 
 
 def runs_code(device: Device) -> bool:
-    """Return whether binaries of ``device`` are machine code for this process, so that loading them needs trust."""
+    """Return whether binaries of ``device`` are machine code for this process, so that loading them requires trust."""
     return bool(getattr(device, "runs_code", False))

@@ -1,4 +1,4 @@
-"""This machine as a device: segments of object code, called in this process."""
+"""Device for this machine: segments of object code, called in this process."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from odc_mlir.runtime.execution.team import Team
 from odc_mlir.runtime.execution.units import Step, Values
 from odc_mlir.targets import cpu
 
-_NOT_ALLOWED = "an index that the model computes or is given is outside the tensor that it indexes"
+_NOT_ALLOWED = "an input or a computed index is outside the tensor that it indexes"
 
 
 class NativeProgram:
-    """A loaded segment with its memory; only one run at a time."""
+    """A loaded segment with its memory. Only one run is possible at a time."""
 
     def __init__(self, segment: NativeSegment) -> None:
         self.inputs = tuple(Port(port.name, port.dtype, port.shape) for port in segment.inputs)
@@ -110,7 +110,6 @@ class _Parts:
         return status
 
     def _break(self) -> None:
-        """Release the parts that wait for a missing part."""
         self._barrier[0] = BROKEN
 
 
@@ -126,14 +125,14 @@ def _buffer(size: int, segment: NativeSegment) -> Array:
 
 
 class NativeDevice:
-    """Loads ``.cpu`` files for the features of this machine."""
+    """Device for ``.cpu`` files with the features of this machine."""
 
     name = "native"
     simulated = False
     runs_code = True
 
     def attached(self) -> Sequence[str]:
-        """Return this processor, if the code generator is installed."""
+        """Return this processor if the code generator is installed."""
         return (cpu.HERE,) if has_code_generator() else ()
 
     def examine(self, data: bytes, plan: Plan, machine: str | None) -> str | None:
@@ -144,7 +143,7 @@ class NativeDevice:
         if machine not in (None, cpu.HERE, target):
             return f"it was compiled for {target}, not for {machine}"
         if not has_code_generator():
-            return f"what loads it, the package {EXTRA}, is not installed; {HINT}"
+            return f"the package {EXTRA}, which loads it, is not installed; {HINT}"
         check_whole(data)
         return None
 

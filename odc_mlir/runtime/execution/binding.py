@@ -17,8 +17,8 @@ from odc_mlir.ops.spec import Array, QuantParams, ResultType, Shape, TensorInfo
 class InputBinder:
     """Binding of a run's arrays to the graph inputs ``infos`` with the tensor indices ``indices``.
 
-    Arrays must have the model's element types and static dimensions. Unknown dimensions accept any size; with
-    ``resize``, static dimensions do as well. ``shapes``: the last bound shapes, as the same object while unchanged.
+    Arrays must have the model's element types and static dimensions. Unknown dimensions accept any size, and ``resize``
+    also allows other static dimensions. ``shapes``: shapes of the last run; the object changes only if the shapes do.
     """
 
     def __init__(self, infos: Sequence[TensorInfo], *, indices: Sequence[int] = (), resize: bool = False) -> None:
@@ -65,7 +65,7 @@ class InputBinder:
 
 
 def _plain_dtype(info: TensorInfo) -> np.dtype[Any] | None:
-    """Return the numpy dtype of the tensor if elements of this dtype need no check, else None."""
+    """Return the tensor's numpy dtype, or None if elements of this dtype need a check of their values."""
     narrow = info.info.is_integer and info.info.bits < 8
     return None if narrow or info.info.kind == "string" else info.info.numpy
 
@@ -79,7 +79,7 @@ def _bind(position: int, info: TensorInfo, value: Any, resize: bool) -> Array:
     try:
         array = np.asarray(value)
     except (ValueError, TypeError, OverflowError) as error:
-        raise InputError(f"input {position} cannot be made an array: {error}", tensor=info.name) from error
+        raise InputError(f"input {position} cannot be converted to an array: {error}", tensor=info.name) from error
     if not array.dtype.isnative:  # HDF5 and NPY files keep the byte order of the machine that wrote them
         array = array.astype(array.dtype.newbyteorder("="))
     if info.info.kind == "string" and array.dtype.kind in "SUO":
@@ -100,15 +100,15 @@ def _bind(position: int, info: TensorInfo, value: Any, resize: bool) -> Array:
 def _strings(position: int, info: TensorInfo, array: Array) -> Array:
     """Encode text as UTF-8 bytes, the form of constants; raise InputError for objects other than strings."""
     encoded = np.empty(array.shape, object)
-    for place, value in enumerate(array.ravel().tolist()):
+    for index, value in enumerate(array.ravel().tolist()):
         if not isinstance(value, (str, bytes)):
             raise InputError(f"input {position} holds {value!r:.40}; it must hold strings or bytes", tensor=info.name)
-        encoded.reshape(-1)[place] = value.encode() if isinstance(value, str) else value
+        encoded.reshape(-1)[index] = value.encode() if isinstance(value, str) else value
     return encoded
 
 
 def conversion(info: TensorInfo, array: Array) -> str:
-    """Return the hint that says how to convert ``array`` to the tensor's type; real values need quantisation."""
+    """Return a hint on how to convert ``array`` to the tensor's type."""
     if array.dtype.kind in "iu" and (info.quant is not None or info.info.kind == "float"):
         return f"scale pixels or decode codes as the model expects; astype({info.info.numpy.name!r}) keeps the integers"
     if info.quant is None or array.dtype.kind != "f":
@@ -128,7 +128,7 @@ def _misfit(position: int, info: TensorInfo, array: Array, hint: str | None = No
 
 
 def check_holds(info: TensorInfo, values: Array, what: str, hint: str | None = None) -> None:
-    """Raise InputError for ``values`` outside the range of an input's integer type; ``what`` names the values."""
+    """Raise InputError for values outside the range of the tensor's integer type; messages name the values ``what``."""
     low, high = info.info.range
     outside = values[(values < low) | (values > high)]
     if outside.size:
@@ -138,7 +138,7 @@ def check_holds(info: TensorInfo, values: Array, what: str, hint: str | None = N
 
 
 def fits(declared: Shape | None, shape: tuple[int, ...], *, resize: bool = False) -> bool:
-    """Return whether an array of ``shape`` may be bound to a tensor of the shape ``declared``."""
+    """Return whether a tensor declared with shape ``declared`` accepts an array of ``shape``."""
     if declared is None:
         return True
     if len(declared) != len(shape):
@@ -147,10 +147,10 @@ def fits(declared: Shape | None, shape: tuple[int, ...], *, resize: bool = False
 
 
 def to_codes(info: TensorInfo, value: Array) -> Array:
-    """Quantise real values to codes of a tensor, with saturation; return values of unquantised tensors unchanged.
+    """Quantise real values to codes of a tensor, with saturation. Values of unquantised tensors stay unchanged.
 
-    ``q = clamp(round_half_away(x / scale) + zero_point)``; scales and zero points follow the tensor's quantised axis.
-    NaN gives the lowest code, as in QUANTIZE.
+    ``q = clamp(round_half_away(x / scale) + zero_point)``. Scales and zero points follow the tensor's quantised axis.
+    NaN becomes the lowest code, as in QUANTIZE.
     """
     if not info.info.is_integer or info.quant is None or value.dtype.kind != "f":
         return value
@@ -163,7 +163,7 @@ def to_codes(info: TensorInfo, value: Array) -> Array:
 
 
 def to_reals(info: TensorInfo, codes: Array) -> Array:
-    """Dequantise codes to float32: ``x = scale * (q - zero_point)``. Return values of unquantised tensors unchanged."""
+    """Dequantise codes to float32: ``x = scale * (q - zero_point)``. Values of unquantised tensors stay unchanged."""
     if not info.info.is_integer or info.quant is None:
         return codes
     scale, zero_point = _affine(info.quant, codes.ndim)

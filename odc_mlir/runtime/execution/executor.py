@@ -1,4 +1,4 @@
-"""Execution of a graph: values flow from unit to unit, run after run."""
+"""Execution of a graph: units run in order and exchange values."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ from odc_mlir.runtime.kernels.resource import Variable
 DEFAULT_MAX_BYTES = 768 << 20
 Shapes = tuple[tuple[int, ...], ...]
 
-# Number of sets of input shapes whose prepared graphs are kept; the least recently used one is replaced.
+# Number of prepared graphs that are kept, one per set of input shapes. The least recently used one is replaced.
 _SHAPES_KEPT = 4
 
 
 class Executor:
-    """Execution of ``units`` of ``graph``; kernels are prepared once for each set of input shapes.
+    """Execution of ``units`` of ``graph``. Kernels are prepared once for each set of input shapes.
 
     ``max_bytes`` limits the operands and results that are live at one time (default: the environment variable
-    ODC_MAX_ACTIVATION_BYTES, else 768 MiB); temporaries of kernels are small. ``resize``: accept inputs whose static
-    dimensions differ from the model's. ``context``: choices for all kernels. ``calls``: set only for executors of
+    ODC_MAX_ACTIVATION_BYTES, else 768 MiB). Temporaries of kernels do not count. ``resize``: accept inputs whose static
+    dimensions differ from the model's. ``context``: settings of all kernels. ``calls``: set only for executors of
     subgraphs.
 
     State is kept from run to run until :meth:`reset`: variable tensors (initially real zero), the graph's states,
     resource variables, hash tables and random number generators. A failed run does not change the graph's states.
-    Threads that share an executor take turns; separate executors run in parallel. A process that was forked during
-    another thread's run resets the state.
+    Threads that share an executor take turns. Separate executors run in parallel. If a process is forked while another
+    thread runs the executor, the child resets the state.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Executor:
 
     @property
     def fallbacks(self) -> dict[str, str]:
-        """Reasons why host kernels replace segments or other backends, by name; empty if nothing is replaced."""
+        """Reasons why host kernels replace segments or other backends, by name."""
         return {}
 
     def close(self) -> None:
@@ -132,14 +132,13 @@ class Executor:
         return {}
 
     def forget_device_states(self) -> None:
-        """Ignore the states on devices: the next run writes them to the devices again."""
+        """Discard the states on devices. The next run writes the states to the devices again."""
 
     def _start(self, state: GraphState) -> Array:
         info = self.graph.tensors[state.input]
         return np.frombuffer(state.initial, info.info.numpy).reshape(info.static_shape)
 
     def _fetch_states(self) -> None:
-        """Copy the states from the devices, which also keep them."""
         for tensor, value in self.device_states().items():
             if tensor in self._variables:
                 self._variables[tensor][...] = value
@@ -153,7 +152,7 @@ class Executor:
             return {name: value.copy() for name, value in self._contents().items()}
 
     def set_states(self, values: Mapping[str, Any]) -> None:
-        """Replace some of the arrays that :meth:`get_states` returns; raise InputError if one does not fit."""
+        """Replace some of the arrays that :meth:`get_states` returns; raise InputError if an array does not fit."""
         with self._lock:
             self._fetch_states()
             known, arrays = self._contents(), {name: np.array(value) for name, value in values.items()}
@@ -182,7 +181,7 @@ class Executor:
         return [item for item in self._calls.context.state.resources.values() if isinstance(item, Variable)]
 
     def _keep_states(self, values: Values, results: Sequence[Array]) -> None:
-        """Make the outputs of a run the states of the next one; arrays that others may write are copied."""
+        """Make the outputs of a run the states of the next run. Copy arrays that others may write."""
         kept: dict[int, Array] = {}
         for state in self.graph.states:
             value = values.get(state.output)
@@ -234,9 +233,9 @@ class Executor:
     ) -> list[Array]:
         """Run on ``inputs``, arrays in graph input order, and return the outputs. The inputs are not changed.
 
-        ``watch`` receives the inputs and the results of every unit; tensors inside segments are not available.
-        ``watch_calls`` returns a watcher for each call of a subgraph. Raises InputError for arrays that do not fit, and
-        other OdcErrors that name the operator that failed.
+        ``watch`` receives the inputs and the results of every unit, but no tensors inside segments. ``watch_calls``
+        returns a watcher for each call of a subgraph. Raises InputError for arrays that do not fit, and other OdcErrors
+        that name the failed operator.
         """
         with self._lock:
             values = self._bind(inputs)
@@ -261,7 +260,7 @@ class Executor:
             return results
 
     def call(self, values: Sequence[Array | None], watch: Watcher | None = None) -> list[Array]:
-        """Run as a subgraph of control flow, on arrays of any shape; outputs may be views of ``values``."""
+        """Run as a subgraph of control flow, on arrays of any shape. Outputs may be views of ``values``."""
         arrays = [value for value in values if value is not None]
         if len(arrays) != len(self._input_infos):
             raise ModelError(
@@ -302,14 +301,13 @@ class Executor:
         return frame
 
     def _stored(self, index: int) -> Array:
-        """Return a graph output that no unit computes: a variable, or a constant."""
         variable = self._variables.get(index)
         return self.graph.tensors[index].array() if variable is None else variable
 
     def _detached(self, value: Array) -> Array:
-        """Return ``value``; return a copy if it is a constant, a view of an input, or part of the state.
+        """Return ``value``, or a copy of it if it is a constant, a view of an input, or part of the state.
 
-        Constants, inputs and their views are recognised because they are read-only.
+        Constants, inputs and their views are read-only arrays.
         """
         flags = value.flags
         if not flags.writeable:
@@ -319,7 +317,7 @@ class Executor:
         return value if flags.c_contiguous else np.ascontiguousarray(value)
 
     def _releases(self) -> list[tuple[int, ...]]:
-        """Return for each unit the values that no later unit reads."""
+        """Return the values to drop after each unit because no later unit reads them."""
         tensors = self.graph.tensors
         keep = {*self.graph.results, *(i for i, info in enumerate(tensors) if info.is_variable or info.is_const)}
         result: list[tuple[int, ...]] = []
@@ -335,7 +333,6 @@ class Executor:
         return tuple(index for index in self.graph.nodes[unit.index].written if index in self._variable_infos)
 
     def _find_peak(self, shaped: SpecializedGraph) -> None:
-        """Compute the peak of live activations in bytes."""
         live = shaped.peak_bytes = sum(shaped.nbytes(index) for index in self.graph.sources)
         for unit, dead in zip(self.units, self._last_uses, strict=True):
             live += sum(shaped.nbytes(index) for index in unit.writes if index not in self._variable_infos)
@@ -346,7 +343,7 @@ class Executor:
 
 
 class _Prepared(NamedTuple):
-    """A graph prepared for some input shapes: for each unit, its step and the values that no later unit reads.
+    """A graph prepared for one set of input shapes: for each unit, its step and the values to drop after it.
 
     If no unit needs a frame, ``straight`` runs all units, and ``quietly`` runs them without numpy's warnings.
     """
@@ -407,7 +404,7 @@ def _limit_from_environment() -> int:
 
 
 def decode_constants(graph: Graph) -> None:
-    """Compute every DEQUANTIZE of a constant now, so that kernels can prepare its result as a constant.
+    """Evaluate every DEQUANTIZE of a constant, so that kernels can prepare its result as a constant.
 
     A DEQUANTIZE that its kernel rejects stays, and fails in the run.
     """
@@ -428,7 +425,7 @@ def decode_constants(graph: Graph) -> None:
 
 
 def units_to_run(graph: Graph, units: Iterable[Unit]) -> tuple[Unit, ...]:
-    """Return ``units`` without those whose results are constants that only host kernels read."""
+    """Return ``units`` without those that only compute constants for host kernels."""
     found = tuple(units)
     read = {i for unit in found if not isinstance(unit, OperatorUnit) for i in unit.reads}
     spare = {index for index, info in enumerate(graph.tensors) if info.is_const} - read
@@ -439,10 +436,10 @@ _MOST_SUGGESTIONS = 3
 
 
 class Capture:
-    """Watcher for ``executor.run`` that keeps the tensors called ``names``.
+    """Watcher for ``executor.run`` that keeps the tensors with the given names.
 
     Inputs and constants are allowed. If several tensors have the same name, the watcher keeps the first. Raises
-    OptionError for an unknown name, and for a tensor that is only visible inside a segment.
+    OptionError for an unknown name, and for a tensor that exists only inside a segment.
     """
 
     def __init__(self, executor: Executor, names: Iterable[str]) -> None:
@@ -450,7 +447,7 @@ class Capture:
         indices: dict[str, int] = {}
         for index, info in enumerate(graph.tensors):
             indices.setdefault(info.name, index)
-        shown = {*graph.sources, *(tensor for unit in executor.units for tensor in unit.writes)}
+        visible = {*graph.sources, *(tensor for unit in executor.units for tensor in unit.writes)}
         self._wanted = tuple(names)
         self._found: dict[str, Array] = {}
         self._names: dict[int, str] = {}
@@ -462,7 +459,7 @@ class Capture:
             info = graph.tensors[indices[name]]
             if info.is_const:
                 self._found[name] = info.array().copy()
-            elif indices[name] not in shown:
+            elif indices[name] not in visible:
                 raise OptionError(
                     "the tensor is internal to the segment that computes it", tensor=name, hint="use the backend host"
                 )
@@ -477,5 +474,5 @@ class Capture:
 
     @property
     def values(self) -> dict[str, Array]:
-        """The tensors of the last run, in the requested order."""
+        """The tensors of the last run, in the order of the given names."""
         return {name: self._found[name] for name in self._wanted}

@@ -1,9 +1,9 @@
 """Graphs for execution: a subgraph of a model file as nodes of the operator table.
 
-The reader guarantees that indices are in range. Building the graph checks that each operator is known and fits its
-table entry, and that each operand exists before it is read. Subgraphs called by control flow and models named by
-RUN_MODEL also become graphs. The location of such a model is relative to the folder of the calling model, and must be
-inside this folder, so that a foreign model cannot make the runtime read other files.
+The reader guarantees that indices are in range. Building a graph checks that each operator fits its table entry, and
+that each operand exists before it is read. Subgraphs called by control flow and models named by RUN_MODEL also become
+graphs. The path of such a model is relative to the folder of the calling model, and must stay inside this folder, so
+that a foreign model cannot make the runtime read other files.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from odc_mlir.ops.spec import Blockwise, Callee, Node, OpSpec, TensorInfo
 class GraphNode:
     """An operator with the tensor indices of its operands (-1 if omitted) and results.
 
-    ``calls``: the graphs that control flow may run, by the subgraph index in the operator's options.
+    ``calls``: graphs that control flow may run, by subgraph index in the operator's options
     """
 
     index: int
@@ -42,7 +42,7 @@ class GraphNode:
 
     @property
     def written(self) -> tuple[int, ...]:
-        """Tensor indices of the operands that the operator writes, whether they are variables or not."""
+        """Tensor indices of the operands that the operator writes, including tensors that are not variables."""
         return tuple(self.inputs[position] for position in self.node.mutated)
 
 
@@ -50,7 +50,7 @@ class GraphNode:
 class GraphState:
     """A state of a graph: the value of ``output`` at the end of a run is the value of ``input`` in the next run.
 
-    ``initial`` is the value of ``input`` in the first run.
+    ``initial``: the value of ``input`` in the first run
     """
 
     name: str
@@ -63,7 +63,7 @@ class GraphState:
 class Graph:
     """Subgraph ``subgraph`` of a model. ``nodes[i].index == i``; all other indices refer to ``tensors``.
 
-    ``inputs`` and ``outputs`` belong to the application; inputs and outputs of ``states`` are not among them.
+    ``inputs`` and ``outputs`` are those of the application, without the inputs and outputs of ``states``.
     """
 
     name: str
@@ -104,9 +104,8 @@ class Graph:
 def build_graph(model: Model, subgraph: int = 0, *, custom_ops: CustomOps | None = None, states: bool = False) -> Graph:
     """Build the graph of one subgraph of ``model``; raise ModelError or UnsupportedError with operator and tensor.
 
-    ``custom_ops``: the registry of custom operators, by default the global one. ``states``: keep the states that the
-    model declares from run to run, instead of exposing them as inputs and outputs; raises OptionError if the states do
-    not fit the model.
+    ``custom_ops``: registry of custom operators (default: the global one). ``states``: keep the states that the model
+        declares, instead of exposing them as inputs and outputs. Raises OptionError if the states do not fit the model.
     """
     registry = default_custom_ops() if custom_ops is None else custom_ops
     graph = _GraphBuilder(ModelLocation.of(model), registry, {}).graph(model, subgraph)
@@ -131,9 +130,9 @@ def _keep_states(graph: Graph, pairs: Sequence[state_pairs.StatePair]) -> None:
 
 
 class _GraphBuilder:
-    """Builder of the graphs of one model, each built once; ``site`` is the location of the model.
+    """Builder of the graphs of one model; it builds each graph once. ``site``: location of the model.
 
-    ``linked``: the graphs of other model files that RUN_MODEL calls, by file and subgraph.
+    ``linked``: graphs of other model files that RUN_MODEL calls, by file and subgraph
     """
 
     def __init__(self, site: ModelLocation, custom_ops: CustomOps, linked: dict[tuple[PurePath, int], Graph]) -> None:
@@ -165,7 +164,7 @@ class _GraphBuilder:
         return self._graphs[subgraph]
 
     def _bare_graph(self, model: Model, index: int) -> Graph:
-        """Build one subgraph, and check only the order of its operators."""
+        """Build one subgraph without linking its calls. Check only the order of its operators."""
         record, constants = model.subgraphs[index], model.constants(index)
         named = record.named()
         tensors = tuple(tensor_info(named, constants, i) for i in range(len(named)))
@@ -198,7 +197,6 @@ class _GraphBuilder:
         return GraphNode(place[1], node, operator.inputs, operator.outputs)
 
     def _spec(self, operator: Operator, name: str) -> OpSpec:
-        """Return the table entry of an operator; raise UnsupportedError if there is none for this version."""
         if operator.name == "CUSTOM":
             return spec_of_code(operator.custom_code, self._custom_ops)
         try:
@@ -226,7 +224,6 @@ class _GraphBuilder:
         }
 
     def _other_model(self, node: Node) -> Graph:
-        """Build the graph of the model file that RUN_MODEL names."""
         site = self._site.target(option(node, "location"))
         model = read_linked(site)
         key = site.chain[-1], entry_of(model, node.options)
@@ -236,9 +233,9 @@ class _GraphBuilder:
 
 
 def _forget_doubtful_shapes(graph: Graph, record: SubGraph, *, is_entry: bool) -> None:
-    """Set the shape of tensors without dimensions in the file to unknown, for models whose subgraphs call each other.
+    """Set declared shapes without dimensions to unknown, for models whose subgraphs call each other.
 
-    Such tensors need not be scalars: a run infers their shapes. Inputs and outputs of the model keep declared shapes.
+    Such tensors need not be scalars; runs infer their shapes. Inputs and outputs of the model keep declared shapes.
     """
     settled = {*graph.inputs, *graph.outputs} if is_entry else set()
     for index, (info, tensor) in enumerate(zip(graph.tensors, record.tensors, strict=True)):
@@ -247,7 +244,6 @@ def _forget_doubtful_shapes(graph: Graph, record: SubGraph, *, is_entry: bool) -
 
 
 def _called(operators: Iterable[Operator]) -> list[int]:
-    """Return the subgraphs that the options of ``operators`` name."""
     named = (index for item in operators for index in called_subgraphs(item.options_type, item.options))
     return list(dict.fromkeys(named))
 
@@ -303,7 +299,6 @@ def _code_by_blocks(
 
 
 def _check_operators(graph: Graph) -> None:
-    """Raise ModelError unless each operator fits its table entry."""
     computed = {index for item in graph.nodes for index in item.outputs}
     for item in graph.nodes:
         # Ignore declared shapes of computed tensors: some files have stale shapes, and runs infer them anyway.
@@ -345,7 +340,7 @@ _SUFFIXES = (".circle", ".tflite")
 
 @dataclass(frozen=True, slots=True)
 class ModelLocation:
-    """Location of a model: the ``chain`` of files from the user's model to this model; empty for a model in memory.
+    """Location of a model: the ``chain`` of files from the user's model to this model, empty for a model in memory.
 
     With ``siblings``, the files are members of the package that ``siblings`` holds.
     """
@@ -363,14 +358,16 @@ class ModelLocation:
         return ModelLocation((Path(model.path).resolve(),))
 
     def target(self, location: str) -> ModelLocation:
-        """Return the location of the model that RUN_MODEL names; raise ModelError if it must not be opened."""
+        """Return the location of the model that RUN_MODEL names; raise ModelError if opening it is not allowed."""
         if not self.chain:
             raise UnsupportedError(
                 f"the model {location!r} is relative to this model's folder, which is unknown",
                 hint="run the model from its file, not from bytes",
             )
         if ";" in location:
-            raise UnsupportedError(f"the list of model files {location!r} is for accelerators; one file is supported")
+            raise UnsupportedError(
+                f"the list of model files {location!r} is for accelerators; only one file is supported"
+            )
         if PurePosixPath(location).suffix.lower() not in _SUFFIXES:
             raise UnsupportedError(
                 f"the model {location!r} has an unsupported format; supported are {', '.join(_SUFFIXES)}"
@@ -395,7 +392,7 @@ class ModelLocation:
 
 
 def entry_of(model: Model, options: Mapping[str, Any]) -> int:
-    """Return the subgraph of the signature that RUN_MODEL names, by default the first subgraph; raise ModelError."""
+    """Return the subgraph of the signature that RUN_MODEL names (default: the first subgraph); raise ModelError."""
     key = options["signature"]
     if not key:
         return 0
@@ -418,7 +415,7 @@ def read_linked(site: ModelLocation) -> Model:
 
 
 def linked_files(model: Model) -> dict[str, bytes]:
-    """Return the models that RUN_MODEL operators of ``model`` name, recursively, by location relative to ``model``.
+    """Return the models that RUN_MODEL operators of ``model`` name, recursively, by path relative to ``model``.
 
     Raises ModelError for a model that cannot be opened.
     """
@@ -441,17 +438,17 @@ def _collect(model: Model, site: ModelLocation, found: dict[str, bytes]) -> None
             _collect(linked, target, found)
 
 
-# Operators that copy numbers of these operands to their results.
+# Positions of the operands whose elements an operator copies to its result.
 _PASSED_ON = {
     **dict.fromkeys(("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "CAST", "TRANSPOSE", "SLICE", "STRIDED_SLICE"), (0,)),
     **dict.fromkeys(("TILE", "BROADCAST_TO", "REVERSE_V2", "UNPACK", "SPLIT_V", "GATHER", "GATHER_ND"), (0,)),
     "SPLIT": (1,),
 }
-_JOINED = ("CONCATENATION", "PACK")  # operators that copy all operands
+_JOINED = ("CONCATENATION", "PACK")  # operators that copy all their operands
 
 
 def index_limits(graph: Graph) -> tuple[int | None, ...]:
-    """Return for each input the exclusive upper limit on its indices, or None if it does not hold indices."""
+    """Return for each input the exclusive upper limit on its indices, or None if it holds no indices."""
     limits: dict[int, int] = {}
     for item in reversed(graph.nodes):
         for place, tensor in enumerate(item.inputs):
@@ -462,7 +459,6 @@ def index_limits(graph: Graph) -> tuple[int | None, ...]:
 
 
 def _limit(item: GraphNode, place: int, limits: dict[int, int]) -> int | None:
-    """Return the limit on the numbers in one operand: a limit on indices, or the limit on a result that copies them."""
     name = item.node.spec.name
     if place == (0 if name == "EMBEDDING_LOOKUP" else 1) and name in ("GATHER", "GATHER_ND", "EMBEDDING_LOOKUP"):
         return _extent(item, name)
@@ -472,7 +468,6 @@ def _limit(item: GraphNode, place: int, limits: dict[int, int]) -> int | None:
 
 
 def _extent(item: GraphNode, name: str) -> int | None:
-    """Return the smallest extent of the indexed dimensions of the table."""
     table = item.node.operands[1 if name == "EMBEDDING_LOOKUP" else 0]
     shape = None if table is None else table.shape
     if not shape:

@@ -1,7 +1,7 @@
 """Cache of native code for models compiled on this machine, so that later processes need not compile them.
 
-Keys of packages depend on the model's bytes, the processor and the files of the compiler. A package that is damaged or
-not trusted is compiled again. Without a usable cache, every process compiles.
+Keys of packages depend on the model's bytes, the processor and the files of the compiler. Damaged and untrusted
+packages are compiled again. Without a usable cache, every process compiles.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _COMPILER = PluginSource("cpu", __package__, None, "odc_mlir.compiler:compile", 
 
 
 def remembered(digest: str, target: str, make: Callable[[], PackageFiles]) -> PackageFiles:
-    """Return the package of the model with this digest, from the cache or compiled by ``make``."""
+    """Return the package of the model with this digest: from the cache, or compiled by ``make``."""
     try:
         root = cache_folder()
         key = f"{digest}\0{target}\0{__version__}\0{fingerprint(_COMPILER)}"
@@ -55,7 +55,7 @@ def remembered(digest: str, target: str, make: Callable[[], PackageFiles]) -> Pa
 
 
 def _read(path: Path, digest: str) -> PackageFiles | None:
-    """Return the package at ``path``, or None unless it is a complete and trusted package of the model."""
+    """Return the package at ``path``, or None if it is damaged, untrusted, or the code of another model."""
     if not path.exists():
         return None
     check_file(path)
@@ -76,7 +76,7 @@ def _read(path: Path, digest: str) -> PackageFiles | None:
 
 
 def _prune(newest: Path) -> None:
-    """Remove the least recently used packages until the rest is small enough; keep ``newest``."""
+    """Remove the least recently used packages until all are within the size limit; keep ``newest``."""
     files = sorted(
         ((item.stat().st_mtime_ns, item.stat().st_size, item) for item in newest.parent.glob("*.zip")), reverse=True
     )

@@ -1,4 +1,4 @@
-"""Execution of a package's plan: segments on a device, other operators and failed segments by host kernels."""
+"""Execution of a package's plan: segments run on a device, other operators and failed segments by host kernels."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class _DeviceRun(Protocol):
 def check_plan(plan: Plan, graph: Graph, location: str = "plan.json") -> None:
     """Check that a plan fits its model; raise PackageError.
 
-    Inputs and outputs must be the graph's. Every operator must run in exactly one step, after its operands exist. A
-    segment must be bound to every tensor that its operators read from outside or that other operators read from it.
+    Inputs and outputs must equal the graph's. Every operator must run in exactly one step, after its operands exist. A
+    segment must bind every tensor that its operators read from outside, and every tensor that others read from it.
     """
 
     def error(message: str) -> PackageError:
@@ -91,7 +91,6 @@ def _check_segment(step: SegmentStep, graph: Graph, error: Callable[[str], Packa
 
 
 def _reads_from_outside(graph: Graph, operators: Iterable[int]) -> list[int]:
-    """Return the tensors that ``operators``, run in this order, read but do not compute."""
     produced: set[int] = set()
     reads: dict[int, None] = {}
     for index in operators:
@@ -101,14 +100,14 @@ def _reads_from_outside(graph: Graph, operators: Iterable[int]) -> list[int]:
     return list(reads)
 
 
-_REPLAYED = 16  # states are copied from the device after this many runs; inputs since then are kept
+_REPLAYED = 16  # runs between copies of the device's states
 
 
 class SegmentUnit:
-    """A segment on ``device``; ``failure`` is the reason why host kernels run it instead, None if it works.
+    """A segment on ``device``; ``failure``: why host kernels run the segment instead, None while the device works.
 
-    States that the device keeps are written to it before the first run; after that, only the device has them. To be
-    able to continue without the device, the unit keeps a copy that is at most 16 runs old, and the inputs since then.
+    The first run writes the states to the device; afterwards only the device has them. To continue after a failure of
+    the device, the unit keeps a copy of the states, at most 16 runs old, and all inputs since that copy.
     """
 
     def __init__(
@@ -159,7 +158,7 @@ class SegmentUnit:
                     )
 
     def cycles(self) -> int | None:
-        """Return the cycles of one run on the device; None for host kernels and machines without a model."""
+        """Return the cycles of one run on the device; None for host kernels and machines without a model of cycles."""
         if not isinstance(self.program, base.ModelledProgram) or self.failure is not None:
             return None
         try:
@@ -169,7 +168,7 @@ class SegmentUnit:
         return counters.get("cycles")
 
     def prepare(self, shaped: SpecializedGraph) -> Step | None:
-        """Return the step of the loaded program if it has one, else prepare host kernels if they run the segment."""
+        """Return the step of the loaded program, if any. Prepare host kernels if they run the segment."""
         if self.failure is not None:
             for index in self.step.operators:
                 shaped.prepare(index)
@@ -188,9 +187,9 @@ class SegmentUnit:
         return 0
 
     def run(self, frame: Frame) -> None:
-        """Run on the device; after a failure run the segment's operators by host kernels and keep the reason.
+        """Run on the device. After a failure, keep the reason and run the segment's operators by host kernels.
 
-        A rejected input value is not a failure of the segment.
+        A rejected input value does not count as a failure.
         """
         misfit = self._misfit(frame)
         kept = self.program if self.step.states and isinstance(self.program, base.StatefulProgram) else None
@@ -215,7 +214,7 @@ class SegmentUnit:
         frame.stand_in(self.step.operators, self.writes)
 
     def _run_with_states(self, frame: Frame, program: base.StatefulProgram) -> None:
-        """Run with the states on the device. If the device has none, first write the frame's states to it."""
+        """Run with the states on the device. If the device has none, write the frame's states to it first."""
         with contained(SimulationError, "the device failed"):
             if self._copy is None:
                 self._copy = [frame.value(self.reads[place]).copy() for place, _ in self.step.states]
@@ -240,7 +239,7 @@ class SegmentUnit:
         return {self.reads[place]: value for (place, _), value in zip(self.step.states, values, strict=True)}
 
     def forget_states(self) -> None:
-        """Let the next run take the states from the frame."""
+        """Discard the states on the device. The next run writes the frame's states again."""
         self._copy, self._inputs_since = None, []
 
     def _take_states_back(self, frame: Frame) -> None:
@@ -261,7 +260,6 @@ class SegmentUnit:
     def _finish(
         self, frame: Frame, reads: Sequence[int], writes: Sequence[int], ports: Sequence[base.Port], run: _DeviceRun
     ) -> None:
-        """Call ``run`` on the tensors ``reads``, check its outputs against ``ports``, and put them into ``writes``."""
         start = time.perf_counter()
         inputs = [frame.value(i) for i in reads]
         try:
@@ -295,7 +293,6 @@ class SegmentUnit:
 
 
 def _log_failures(segments: Iterable[SegmentUnit]) -> None:
-    """Log every reason why host kernels replace segments once, with the names of the segments."""
     reasons: dict[str, list[str]] = {}
     for unit in segments:
         if unit.failure is not None:
@@ -307,9 +304,9 @@ def _log_failures(segments: Iterable[SegmentUnit]) -> None:
 class PlanExecutor(Executor):
     """Executor of ``graph`` by its ``plan``; ``read`` returns the bytes of a segment's file.
 
-    Host kernels replace a segment that cannot be loaded or run, with the same results. :attr:`fallbacks` has reasons;
-    with ``strict``, they are errors. ``threads``: number of threads for segments of native code; host kernels and other
-    devices ignore it. Raises PackageError for a plan that does not fit the model.
+    Host kernels replace a segment that cannot be loaded or run, with the same results. :attr:`fallbacks` holds the
+    reasons; with ``strict``, failures are errors. ``threads``: number of threads for segments of native code. Raises
+    PackageError for a plan that does not fit the model.
     """
 
     def __init__(

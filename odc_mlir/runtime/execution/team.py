@@ -12,14 +12,14 @@ MAX_THREADS = 64
 """Limit on the number of threads."""
 
 TeamTask = Callable[[int], int]
-"""Function that computes the part with the given number; parts may wait for one another."""
+"""Function that computes one part, given its number. Parts may wait for one another."""
 
 
 class Team:
     """``size`` threads: the caller's thread, and others that start with the first run.
 
-    These end with :meth:`close`, or when the team is garbage-collected. Only one run is possible at a time. A forked
-    process starts its own threads.
+    The other threads end with :meth:`close`, or when the team is garbage-collected. Only one run is possible at a time.
+    A forked process starts its own threads.
     """
 
     def __init__(self, size: int) -> None:
@@ -29,7 +29,7 @@ class Team:
     def run(self, work: TeamTask, give_up: Callable[[], None]) -> int:
         """Run all parts and return the result of part 0.
 
-        ``give_up`` is called if a part does not run, for example after an interrupt, so that no part waits for it.
+        If a part does not run, for example after an interrupt, ``give_up`` is called so that no part waits for it.
         """
         crew = self._crew
         if crew is None or crew.process != os.getpid():
@@ -60,7 +60,7 @@ class Team:
 
 @dataclass
 class _Crew:
-    """The threads of a team except the caller's. They do not refer to the team, so that it can be garbage-collected."""
+    """The threads of a team except the caller's. They hold no reference to the team, so it can be garbage-collected."""
 
     count: int
     work: TeamTask | None = None
@@ -87,7 +87,7 @@ class _Crew:
             self.done.release()
 
     def dismiss(self) -> None:
-        """End every idle thread; a forked child has none."""
+        """End every idle thread. A forked child has no threads to end."""
         if self.process != os.getpid():
             return
         self.is_dismissed = True

@@ -1,7 +1,7 @@
 """Units of an execution (operators and compiled segments), the values of a run, and calls of subgraphs.
 
 A graph is specialised for one set of input shapes: shapes are inferred and kernels prepared. An operator is prepared
-once for each set of operand shapes. All graphs and runs, even with shapes known only in a run, share the operators.
+once for each set of operand shapes. All graphs and runs share the prepared operators.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Variant:
 class Variants:
     """The operators of ``graph`` by index and operand shapes.
 
-    Kernels receive ``context``, and ``callables``: the functions that run the subgraphs of an operator.
+    Kernels receive ``context``. ``callables`` returns the functions that run the subgraphs of an operator.
     """
 
     def __init__(
@@ -105,9 +105,9 @@ class Variants:
 class SpecializedGraph:
     """``graph`` specialised for inputs of ``input_shapes``; raises ModelError if an operator rejects its operands.
 
-    ``tensors`` and ``nodes`` are those of the graph with inferred shapes; dimensions that depend on values stay None.
-    Operators in ``open`` have operands of unknown shape and are prepared in each run. The executor sets ``peak_bytes``,
-    the peak of live activations of known shape, and ``peak_name``, the tensor that is computed at the peak.
+    ``tensors`` and ``nodes`` have the inferred shapes. A dimension that depends on values stays None. Operators in
+    ``open`` have operands of unknown shape; each run prepares them. The executor sets ``peak_bytes``, the peak of live
+    activations of known shape, and ``peak_name``, the tensor computed at the peak.
     """
 
     def __init__(self, graph: Graph, input_shapes: Sequence[tuple[int, ...]], variants: Variants | None = None) -> None:
@@ -133,16 +133,16 @@ class SpecializedGraph:
         return variant
 
     def kernel(self, index: int) -> Execute:
-        """Return the prepared kernel of operator ``index``; raise OdcError if it cannot be prepared."""
+        """Return the prepared kernel of operator ``index``; raise OdcError if the preparation fails."""
         return self._chosen[index].kernel
 
     def prepare(self, index: int) -> None:
-        """Prepare the kernel of operator ``index`` if its operand shapes are known; raise OdcError."""
+        """Prepare the kernel of operator ``index`` if its operand shapes are known; raise OdcError if this fails."""
         if index not in self.open:
             self.kernel(index)
 
     def variant(self, index: int) -> Variant:
-        """Return operator ``index`` for the operand shapes known before the run."""
+        """Return operator ``index`` for the operand shapes that are known before the run."""
         return self._chosen[index]
 
     def nbytes(self, index: int) -> int:
@@ -178,7 +178,7 @@ def name_operator(node: Node, error: OdcError) -> None:
 
 
 def foreign_error(node: Node, action: str, error: Exception) -> OdcError:
-    """Return the OdcError that reports an exception of another class, raised by an operator."""
+    """Return an OdcError for ``error``, an exception of another class that an operator raised."""
     where = {"op": node.spec.name, "tensor": node.name}
     if isinstance(error, MemoryError):
         return AllocationError(f"not enough memory to {action} this operator", **where)
@@ -187,7 +187,7 @@ def foreign_error(node: Node, action: str, error: Exception) -> OdcError:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Execution of one unit: ``kind`` is host or segment; times are values of ``time.perf_counter`` in seconds."""
+    """Execution of one unit: ``kind`` is host or segment, ``start_seconds`` a value of ``time.perf_counter``."""
 
     name: str
     op: str
@@ -199,9 +199,9 @@ class Event:
 Observer = Callable[[Event], None]
 
 Watcher = Callable[[int, Array], None]
-"""Function that receives each computed tensor, by index; it must neither change nor keep it.
+"""Function that receives the index and the array of each computed tensor, and must neither change nor keep the array.
 
-A variable is passed after each operator that writes it.
+It receives a variable after each operator that writes the variable.
 """
 
 WatchCalls = Callable[[Graph], Watcher | None]
@@ -212,7 +212,7 @@ Values = dict[int, Array]
 """Tensors of a run by index: the inputs and the results so far."""
 
 Step = Callable[[Values], None]
-"""Function that runs a unit: it reads operands from the values of a run and writes results to them."""
+"""Function that runs a unit: it reads operands from the values of a run and adds the results."""
 
 
 class Unit(Protocol):
@@ -222,10 +222,10 @@ class Unit(Protocol):
     writes: tuple[int, ...]
 
     def prepare(self, shaped: SpecializedGraph) -> Step | None:
-        """Prepare kernels, and return the step that runs the unit without a frame, or None if it needs a frame."""
+        """Prepare kernels. Return the step that runs the unit without a frame, or None if the unit needs a frame."""
 
     def inner_bytes(self, shaped: SpecializedGraph) -> int:
-        """Return the peak of live activations inside the unit, without its operands and results, in bytes."""
+        """Return the peak in bytes of live activations inside the unit, without its operands and results."""
 
     def run(self, frame: Frame) -> None:
         """Read ``reads`` from the frame, write ``writes`` to it, and call the observer."""
@@ -233,7 +233,7 @@ class Unit(Protocol):
 
 @dataclass(slots=True)
 class OperatorUnit:
-    """Operator ``index`` of the graph, run by its host kernel."""
+    """Unit that runs operator ``index`` of the graph by its host kernel."""
 
     index: int
     reads: tuple[int, ...]
@@ -255,7 +255,6 @@ class OperatorUnit:
 
 
 def _step(item: GraphNode, variant: Variant) -> Step:
-    """Return the step of an operator whose operands are constants and values of the run."""
     node, kernel = variant.node, variant.kernel
     gather = _gather(item)
     outputs = item.outputs
@@ -277,7 +276,7 @@ def _step(item: GraphNode, variant: Variant) -> Step:
 
 
 def _gather(item: GraphNode) -> Callable[[Values], Sequence[Array | None]]:
-    """Return the function that collects an operator's operands; omitted ones are None."""
+    """Return the function that collects an operator's operands; omitted operands are None."""
     constants: list[Array | None] = [
         info.array() if info is not None and info.is_const else None for info in item.node.operands
     ]
@@ -285,8 +284,8 @@ def _gather(item: GraphNode) -> Callable[[Values], Sequence[Array | None]]:
     if len(given) == len(constants) > 1:
         return itemgetter(*(index for _, index in given))
     if len(given) == 1:
-        ((place, only),) = given
-        before, behind = constants[:place], constants[place + 1 :]
+        ((position, only),) = given
+        before, behind = constants[:position], constants[position + 1 :]
         return lambda values: [*before, values[only], *behind]
 
     def gather(values: Values) -> Sequence[Array | None]:
@@ -299,7 +298,7 @@ def _gather(item: GraphNode) -> Callable[[Values], Sequence[Array | None]]:
 
 
 def operator_units(graph: Graph, operators: Iterable[int]) -> list[OperatorUnit]:
-    """Return units for ``operators``, in the given order."""
+    """Return one unit per operator, in the order of ``operators``."""
     nodes = (graph.nodes[index] for index in operators)
     return [OperatorUnit(node.index, tuple(i for i in node.inputs if i >= 0), node.outputs) for node in nodes]
 
@@ -308,8 +307,8 @@ def operator_units(graph: Graph, operators: Iterable[int]) -> list[OperatorUnit]
 class Frame:
     """The values of one run: ``values`` of graph inputs and results of finished units.
 
-    ``variables``: contents of variable tensors, which outlive the run. ``watched``: also provide results that could
-    stay on a device.
+    ``variables``: contents of variable tensors, which outlive the run
+    ``watched``: whether a watcher also needs results that could stay on a device
     """
 
     shaped: SpecializedGraph
@@ -320,14 +319,14 @@ class Frame:
     watched: bool = False
 
     def value(self, index: int) -> Array:
-        """Return tensor ``index``: a value, the contents of a variable, or a constant."""
+        """Return tensor ``index``: a value of the run, the contents of a variable, or a constant."""
         found = self.values.get(index)
         if found is None:
             found = self.variables.get(index)
         return self.shaped.tensors[index].array() if found is None else found
 
     def put(self, found: Mapping[int, Array]) -> None:
-        """Set tensors to the arrays in ``found``; for a variable, set its contents."""
+        """Set tensors to the arrays ``found``. For a variable, overwrite its contents."""
         for index, value in found.items():
             if index in self.variables:
                 self.variables[index][...] = value
@@ -337,8 +336,8 @@ class Frame:
     def _operand(self, index: int, *, writable: bool) -> Array | None:
         """Return tensor ``index`` as an operand.
 
-        An operator that writes the operand receives the variable itself, or a copy of any other value; it copies
-        constants. Other operators receive a copy of a variable, because their results may be views of it.
+        An operator that writes the operand receives the variable itself, a copy of any other value, and no constant.
+        Other operators receive a copy of a variable, because their results may be views of it.
         """
         if writable and self.shaped.tensors[index].is_const:
             return None
@@ -346,7 +345,7 @@ class Frame:
         return value.copy() if writable != (index in self.variables) else value
 
     def run_operator(self, index: int) -> None:
-        """Run operator ``index`` by its host kernel; raise OdcError that names it."""
+        """Run operator ``index`` by its host kernel; errors name the operator."""
         item = self.shaped.graph.nodes[index]
         written = item.node.mutated
         operands = [
@@ -367,7 +366,7 @@ class Frame:
             self.observe(Event(node.name, node.spec.name, "host", start, seconds))
 
     def stand_in(self, operators: Sequence[int], writes: Sequence[int]) -> None:
-        """Run ``operators`` by host kernels instead of a unit, and keep only the results ``writes``."""
+        """Run ``operators`` by host kernels in place of a unit, and keep only the results ``writes``."""
         for index in operators:
             self.run_operator(index)
         for index in operators:
@@ -376,7 +375,6 @@ class Frame:
                     self.values.pop(tensor, None)
 
     def _variant(self, item: GraphNode, operands: Sequence[Array | None]) -> Variant:
-        """Return the variant for the shapes of ``operands``, which may be known only in the run."""
         if item.index not in self.shaped.open:
             return self.shaped.variant(item.index)
         shapes = tuple(
@@ -394,13 +392,13 @@ class Frame:
 MAX_BYTES_VARIABLE = "ODC_MAX_ACTIVATION_BYTES"
 MAX_DEPTH = 32  # limit on nested calls; deeper nesting is reported as endless recursion
 
-# Limit on subgraph runs of one operator, with all loops and calls inside it: some seconds of empty calls. Without the
-# limit, a short file could multiply nested calls without end.
+# Limit on the subgraph runs of one operator, including nested loops and calls: some seconds of empty calls. Without the
+# limit, a short file could cause endless runs by nested calls.
 MAX_CALLS = 1 << 17
 
 
 class MakeExecutor(Protocol):
-    """Function that makes the executor of a subgraph."""
+    """Function that creates the executor of a subgraph."""
 
     def __call__(self, graph: Graph, *, calls: Calls) -> Executor: ...
 
@@ -408,8 +406,7 @@ class MakeExecutor(Protocol):
 class Calls:
     """Data shared by the executors of a model and of its subgraphs.
 
-    Executors of subgraphs are made at their first call; ``context`` holds the shared state; ``max_bytes`` bounds the
-    activations of all active calls.
+    The first call of a subgraph creates its executor. ``max_bytes`` limits the activations of all active calls.
     """
 
     def __init__(self, context: Context, max_bytes: int, make: MakeExecutor) -> None:
@@ -429,19 +426,19 @@ class Calls:
             executor.clear_variables()
 
     def abandon(self) -> None:
-        """Drop the current run: its thread does not exist in this forked process."""
+        """Drop the current run, whose thread does not exist in this forked process."""
         self._depth = self._count = self._outer_bytes = 0
         self._watch = None
         self._executors = {}
 
     def callables(self, graphs: Mapping[int, Graph]) -> Mapping[int, Execute]:
-        """Return functions that run ``graphs``, by the same indices."""
+        """Return the functions that run ``graphs``, by the same keys."""
         return {index: partial(self._call, graph) for index, graph in graphs.items()}
 
     def _call(self, graph: Graph, values: Sequence[Array | None]) -> Sequence[Array]:
         self._count += 1
         if self._count > MAX_CALLS:
-            raise ModelError(f"subgraphs have been run {MAX_CALLS} times and there is no end", location=graph.name)
+            raise ModelError(f"the operator runs subgraphs more than {MAX_CALLS} times", location=graph.name)
         # The model's graph refers to all of these graphs, so ids stay unique.
         executor = self._executors.get(id(graph))
         if executor is None:
@@ -450,7 +447,7 @@ class Calls:
 
     @contextmanager
     def watched(self, watch: WatchCalls | None) -> Iterator[None]:
-        """While the context is active, ask ``watch`` for a watcher of each call."""
+        """Use ``watch`` to create a watcher for each call, while the context is active."""
         before, self._watch = self._watch, watch
         try:
             yield
@@ -459,7 +456,7 @@ class Calls:
 
     @contextmanager
     def below(self, live_bytes: int) -> Iterator[None]:
-        """Enter a calling operator while ``live_bytes`` of activations are live; raise ModelError at MAX_DEPTH."""
+        """Enter an operator that calls subgraphs, with ``live_bytes`` of activations; raise ModelError at MAX_DEPTH."""
         if self._depth >= MAX_DEPTH:
             raise ModelError(f"subgraphs call one another more than {MAX_DEPTH} times deep")
         self._count = self._count if self._depth else 0
@@ -472,9 +469,9 @@ class Calls:
             self._outer_bytes -= live_bytes
 
     def check_memory(self, live_bytes: int, name: str) -> None:
-        """Raise AllocationError if live activations exceed ``max_bytes``.
+        """Raise AllocationError if the live activations of all calls exceed ``max_bytes``.
 
-        ``live_bytes``: live activations of the innermost call; ``name``: the tensor that is computed next.
+        ``live_bytes``: live activations of the innermost call. ``name``: the tensor to compute next.
         """
         total = live_bytes + self._outer_bytes
         if total > self.max_bytes:
@@ -486,7 +483,7 @@ class Calls:
 
 
 def require_kernels(graph: Graph, plan: Plan | None) -> None:
-    """Raise the OdcError of the first operator that ``plan`` assigns to host kernels and host kernels cannot run."""
+    """Raise an error for the first operator that ``plan`` assigns to host kernels but that no host kernel can run."""
     on_target = {index for step in plan.segments for index in step.operators} if plan is not None else set()
     shapes = [tuple(1 if extent is None else extent for extent in info.shape or ()) for info in graph.input_infos()]
     shaped, available = SpecializedGraph(graph, shapes), graph.available()

@@ -1,8 +1,8 @@
 """Work of every operator of a graph on the host, including the subgraphs that it calls.
 
-Unknown dimensions are inferred from the inputs, or else taken from the model's declaration, or else set to 1. If a
-branch condition is not constant, the more expensive branch counts. A loop counts once per trip if constants determine
-its trip count, which is found by running only the operators that determine it. Otherwise the loop counts once.
+Unknown dimensions are inferred from the inputs, else taken from the model's declaration, else assumed to be 1. If a
+branch condition is not constant, the more expensive branch counts. If constants determine the trip count of a loop, the
+operators that compute the loop condition run to count the trips. Any other loop counts once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_TRIPS = 4096  # limit on counted trips of a loop
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Multiply-accumulates and modelled nanoseconds of host kernels; ``trips``: trip count of a loop, if known."""
+    """Multiply-accumulates, and modelled nanoseconds of host kernels; ``trips``: trip count of a loop, if known."""
 
     macs: int = 0
     host_ns: float = 0.0
@@ -47,7 +47,7 @@ class Measured:
 
 
 def graph_work(graph: Graph, rates: HostRates, input_shapes: Sequence[Shape | None] | None = None) -> Measured:
-    """Return shapes and work of ``graph`` for inputs of these shapes, by default the model's own."""
+    """Return shapes and work of ``graph`` for inputs of ``input_shapes`` (default: the model's own)."""
     shapes = [info.shape for info in graph.input_infos()] if input_shapes is None else input_shapes
     return _Counter(rates).graph(graph, tuple(map(_likely, shapes)), 0)
 
@@ -57,7 +57,7 @@ def _likely(shape: Shape | None) -> tuple[int, ...]:
 
 
 class _Counter:
-    """Counter of work, which counts each graph once per set of input shapes."""
+    """Counter of work. It counts each graph once per set of input shapes."""
 
     def __init__(self, rates: HostRates) -> None:
         self._rates = rates
@@ -92,7 +92,6 @@ class _Counter:
         return Measured(tensors, nodes, works)
 
     def _called(self, item: GraphNode, tensors: Sequence[TensorInfo], depth: int) -> dict[int, tuple[Graph, Measured]]:
-        """Return the graphs that the operator calls, with their work on the operator's arguments."""
         first = 1 if item.node.spec.name == "IF" else 0
         given = [tensors[i].shape if i >= 0 else None for i in item.inputs[first:]]
         called = {}
@@ -146,7 +145,6 @@ def _sum(works: Iterable[Work]) -> Work:
 
 
 def _inferred(variants: Variants, item: GraphNode, tensors: Sequence[TensorInfo]) -> Node:
-    """Return the operator with shapes inferred from ``tensors``, or with declared shapes if it rejects them."""
     operands = tuple(None if i < 0 else tensors[i] for i in item.inputs)
     try:
         return variants.get(item.index, tuple(None if info is None else info.shape for info in operands)).node
@@ -155,7 +153,7 @@ def _inferred(variants: Variants, item: GraphNode, tensors: Sequence[TensorInfo]
 
 
 def trip_count(item: GraphNode, tensors: Sequence[TensorInfo]) -> int | None:
-    """Return the number of trips of a WHILE; None if it depends on data or effects, or exceeds MAX_TRIPS."""
+    """Return the trip count of a WHILE, or None if it depends on data or effects, or exceeds MAX_TRIPS."""
     condition, body = (item.calls.get(option(item.node, f"{which}_subgraph_index")) for which in ("cond", "body"))
     if condition is None or body is None:
         return None
@@ -188,7 +186,7 @@ def trip_count(item: GraphNode, tensors: Sequence[TensorInfo]) -> int | None:
 
 
 class _Slice:
-    """The operators of a graph that some outputs need, without side effects; ``inputs``: positions of graph inputs."""
+    """The side-effect-free operators that compute some outputs of a graph; ``inputs``: positions of graph inputs."""
 
     def __init__(self, graph: Graph, outputs: Sequence[int], operators: Sequence[int], inputs: Sequence[int]) -> None:
         self.inputs = inputs
@@ -215,7 +213,7 @@ class _Slice:
         return cls(graph, outputs, operators[::-1], inputs)
 
     def run(self, state: Mapping[int, Array]) -> list[Array]:
-        """Run on the arrays at the positions of ``inputs`` and return the outputs; raise OdcError."""
+        """Run on arrays by input position and return the outputs; raise OdcError."""
         graph = self._graph
         values = {graph.inputs[position]: state[position] for position in self.inputs}
 

@@ -2,5 +2,5 @@
 
 Prepared functions accept operand arrays in operand order (None for omitted operands) and return result arrays. They
 accept any batch and image size. They read constants from the node, so an executor may pass None for a constant.
-Docstrings describe what the prepared function computes.
+Docstrings describe the computation of the prepared function.
 """

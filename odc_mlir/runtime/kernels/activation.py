@@ -56,7 +56,7 @@ relu_0_to_1 = partial(_rectifier, activation="relu_0_to_1")
 
 
 def leaky_relu(node: Node) -> Execute:
-    """Compute ``x`` where it is positive, else ``alpha * x``."""
+    """Compute ``x`` for positive ``x``, else ``alpha * x``."""
     out = node.results[0]
     require_dtype(node, out, *FLOATS, *CODES)
     dtype, alpha = out.info.numpy, np.float32(option(node, "alpha"))
@@ -67,7 +67,7 @@ def leaky_relu(node: Node) -> Execute:
 
 
 def _leaky(slope: np.floating[Any], dtype: np.dtype) -> Callable[[Array], Array]:
-    """Return the leaky ReLU as a maximum of ``x`` and ``slope * x``, or as their minimum for slopes above 1."""
+    """Return the leaky ReLU as the maximum of ``x`` and ``slope * x``, or as their minimum for slopes above 1."""
     if not slope:  # 0 * infinity would be NaN
         return lambda x: in_pieces(lambda x: choose(x > 0, x, x * slope), x, dtype)
     better = np.maximum if slope <= 1 else np.minimum
@@ -83,7 +83,7 @@ def _leaky(slope: np.floating[Any], dtype: np.dtype) -> Callable[[Array], Array]
 
 
 def prelu(node: Node) -> Execute:
-    """Compute ``x`` where it is not negative, else ``alpha * x``; ``alpha`` broadcasts to ``x``."""
+    """Compute ``x`` for ``x >= 0``, else ``alpha * x``; ``alpha`` broadcasts to ``x``."""
     out, dtype = node.results[0], node.results[0].info.numpy
     require_dtype(node, out, *FLOATS, *CODES)
     compute: Callable[[Array, Array], Array]

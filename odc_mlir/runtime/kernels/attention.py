@@ -1,4 +1,4 @@
-"""INSTANCE_NORM, RMS_NORM, ROPE and ATTENTION in float32, as ONE's kernels define them, and RMS_NORM on codes."""
+"""INSTANCE_NORM, RMS_NORM, ROPE and ATTENTION in float32, as in ONE's kernels, and RMS_NORM on codes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _BLOCK = 32  # ATTENTION reads its caches in blocks of this many rows
 
 
 def _require(node: Node, *allowed: str, other_than: int | None = None) -> None:
-    """Raise UnsupportedError unless all tensors except operand ``other_than`` have an allowed element type."""
+    """Raise UnsupportedError unless all tensors except operand ``other_than`` have the same, allowed element type."""
     infos = [info for index, info in enumerate(node.operands) if index != other_than]
     for info in (*infos, *node.results):
         if info is not None and info.dtype not in allowed:
@@ -157,7 +157,7 @@ def rope(node: Node) -> Execute:
     """Compute the rotary embedding from tables of sines and cosines, with one row per position or one for all.
 
     Tables broadcast to the input. If a table has several rows, ONE's kernels use its first row for every position.
-    Models do not intend that, so we warn about such tables.
+    Models do not intend this, so we warn about such tables.
     """
     if option(node, "mode") != "gpt_neox":
         raise unsupported(node, f"mode {option(node, 'mode')!r} has no published definition; gpt_neox is supported")
@@ -185,7 +185,6 @@ def rope(node: Node) -> Execute:
 
 
 def _cache(node: Node, index: int) -> Fetch:
-    """Return the function that yields a writable cache: the array passed in, or a copy of a constant."""
     info = node.operand(index)
 
     def contents(operands: Sequence[Array | None]) -> Array:
@@ -196,7 +195,7 @@ def _cache(node: Node, index: int) -> Fetch:
 
 
 def attention(node: Node) -> Execute:
-    """Compute the attention of one token, whose key and value are written to the caches at ``position``.
+    """Compute the attention of one token, and write its key and value to the caches at ``position``.
 
     The token attends to cache rows up to ``position``. The mask has one value per cache row and hides rows beyond
     ``position``. A shorter mask is repeated.
@@ -213,7 +212,7 @@ def attention(node: Node) -> Execute:
         if x.size != heads * size or sine.size != size or cosine.size != size or not mask.size or not place.size:
             raise input_error(node, f"{heads} heads of {size}, the input {list(x.shape)}, tables and mask do not fit")
         position = int(place.ravel()[0])
-        # ONE rounds up position + 2 instead of position + 1, so it also reads the next row. The mask hides this row.
+        # ONE rounds up position + 2 instead of position + 1. The mask hides the additional row.
         length = _BLOCK * math.ceil((position + 2) / _BLOCK)
         if not 0 <= position < capacity or length > capacity:
             raise input_error(node, f"position {position} needs {length} cache rows, the cache has {capacity}")

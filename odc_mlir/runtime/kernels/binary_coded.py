@@ -1,4 +1,4 @@
-"""BCQ_FULLY_CONNECTED and BCQ_GATHER. The run chooses an interpretation of bits, as no public document defines it."""
+"""BCQ_FULLY_CONNECTED and BCQ_GATHER. The run chooses the interpretation of bits, as no public document defines it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ Values = Mapping[str, Array]
 
 
 def _decoded(node: Node, values: Values, prefix: str, hidden: int | None) -> Array:
-    """Return the weights ``[O, hidden]``. Raise UnsupportedError if no interpretation of bits is chosen."""
     reading = node.context.binary_codes
     if reading is None:
         error = unsupported(node, "bit order and sign of binary-coded weights are not published")

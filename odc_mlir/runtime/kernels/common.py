@@ -46,7 +46,7 @@ def fetch(node: Node, index: int) -> Fetch:
 
 
 def computed(node: Node, compute: Callable[..., Any], *, several: bool = False) -> Execute:
-    """Return the kernel that calls ``compute`` with all operands; if ``several``, it returns a sequence of results."""
+    """Return the kernel that calls ``compute`` with all operands; if ``several``, there are several results."""
     sources = [_nothing if info is None else fetch(node, index) for index, info in enumerate(node.operands)]
     if several:
         return lambda operands: list(compute(*[source(operands) for source in sources]))
@@ -54,7 +54,7 @@ def computed(node: Node, compute: Callable[..., Any], *, several: bool = False) 
 
 
 def _nothing(operands: Sequence[Array | None]) -> None:
-    """Return the value of an omitted operand."""
+    """Return None, the value of an omitted operand."""
 
 
 def planned(
@@ -62,15 +62,15 @@ def planned(
 ) -> Execute:
     """Return the kernel ``make(shape, *values)(x)``: ``x`` is operand ``index``, and ``values`` are ``others``.
 
-    If ``others`` are constant, the function that ``make`` returns is kept until the shape changes. If ``make`` rejects
-    computed values, the run raises InputError. If ``several``, that function returns a sequence of results.
+    If ``others`` are constant, the kernel keeps the made function until the shape changes. If ``make`` rejects computed
+    values, the run raises InputError. If ``several``, the made function returns several results.
     """
     x_of, sources = fetch(node, index), [fetch(node, other) for other in others]
     fixed = all(node.operand(other).is_const for other in others)
     shape: tuple[int, ...] | None = None
     plan: Callable[[Array], Any]
     given = node.operand(index).shape
-    if fixed and given is not None and None not in given:  # errors of ``make`` are raised before the run
+    if fixed and given is not None and None not in given:  # ``make`` raises its errors before the run
         shape = node.operand(index).static_shape
         plan = make(shape, *[node.operand(other).array() for other in others])
 
@@ -108,9 +108,9 @@ def unsupported(node: Node, message: str) -> UnsupportedError:
 
 
 def scale_of(node: Node, info: TensorInfo) -> tuple[float, int]:
-    """Return (scale, zero point) of a per-tensor quantised tensor; raise ModelError for invalid ones.
+    """Return (scale, zero point) of a per-tensor quantised tensor; raise ModelError for invalid parameters.
 
-    The zero point may lie outside the code range of the type: in some valid files no code represents real zero.
+    The zero point may lie outside the type's code range: in some valid files no code represents real zero.
     """
     quant = info.quant
     if quant is None:
@@ -126,7 +126,7 @@ def scale_of(node: Node, info: TensorInfo) -> tuple[float, int]:
 def signed_codes(node: Node, info: TensorInfo, values: Array) -> Array:
     """Return 8-bit codes of per-tensor quantised weights minus their zero point.
 
-    uint8 codes with zero point 0 are two's complement: converters wrote them before the schema had int8.
+    uint8 codes with zero point 0 are two's complement, from converters older than int8 in the schema.
     """
     zero = scale_of(node, info)[1]
     return values.astype(np.int32) - zero if zero else values.view(np.int8)
@@ -140,7 +140,7 @@ def check_scales(node: Node, info: TensorInfo, scales: Sequence[float]) -> None:
 
 
 def require_units_of_sums(node: Node, bias: TensorInfo, scale: float, weight_scale: float) -> None:
-    """Raise UnsupportedError if the bias has a zero point or a scale other than that of the sums."""
+    """Raise UnsupportedError if the bias has a zero point, or another scale than the sums."""
     if bias.quant is None:
         return
     if not in_units_of_sums(bias, scale, (weight_scale,)):
@@ -179,7 +179,7 @@ def is_quantised(info: TensorInfo) -> bool:
 def real_clamp(node: Node, *, finite: bool = True) -> Clamp | None:
     """Return the fused activation of real numbers or plain integers, applied in place, or None.
 
-    Unless ``finite`` is False, real numbers are also limited to the largest finite ones, as in TensorFlow Lite.
+    Unless ``finite`` is False, real numbers are also limited to the largest finite numbers, as in TensorFlow Lite.
     """
     activation, info = fused_activation(node), node.results[0].info
     if info.kind == "float" and activation in _REAL_ACTIVATIONS:
@@ -197,7 +197,7 @@ def real_clamp(node: Node, *, finite: bool = True) -> Clamp | None:
 
 
 def limits_of(dtype: np.dtype, least: float | None, most: float | None) -> tuple[Any, Any]:
-    """Return both bounds as arrays of ``dtype`` and rank 0; a missing bound is the type's limit."""
+    """Return both bounds as arrays of ``dtype`` and rank 0. A missing bound is the type's limit."""
     if dtype.kind == "f":
         ends: tuple[Any, Any] = (-np.inf, np.inf)
     else:
@@ -207,12 +207,12 @@ def limits_of(dtype: np.dtype, least: float | None, most: float | None) -> tuple
 
 
 def ints(array: Array) -> tuple[int, ...]:
-    """Return an operand that holds sizes, axes or positions as Python integers."""
+    """Return the sizes, axes or positions in an operand as Python integers."""
     return tuple(int(v) for v in np.asarray(array).ravel())
 
 
 def wanted_sizes(node: Node, shape: Array) -> tuple[int, ...]:
-    """Return the sizes in a shape operand; raise InputError for invalid sizes and for results that are too large."""
+    """Return the sizes in a shape operand; raise InputError for invalid sizes and for too large results."""
     sizes = ints(shape)
     if shape.ndim > 1 or any(size < 0 for size in sizes):
         raise input_error(node, f"the shape {shape.tolist()} must be a list and must not have negative sizes")
@@ -241,7 +241,7 @@ def check_index(node: Node, indices: Array, size: int, what: str) -> None:
     """Raise InputError unless every index is in ``[0, size)``."""
     if not indices.size:
         return
-    if indices.dtype.kind == "i":  # viewed as unsigned, negative indices are too large
+    if indices.dtype.kind == "i":  # as unsigned numbers, negative indices are too large
         indices = indices.reshape(-1)
         if int(reduce(np.fmax, indices.view(f"u{indices.itemsize}"), (0,), keep=False)) < size:
             return

@@ -1,7 +1,7 @@
 """Check that a host kernel can run an operator, without running it.
 
-A kernel rejects types, scales, options and constants when it is prepared. The compiler and the check of packages call
-:func:`refusal`.
+A kernel rejects types, scales, options and constants during its preparation. The compiler and the check of packages
+call :func:`refusal`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LARGE_BYTES = 1 << 20  # size from which a constant takes time to prepare
 
 
 def refusal(node: Node) -> OdcError | None:
-    """Return the error that preparing the kernel of ``node`` raises, or None if the kernel can run.
+    """Return the error from preparing the kernel of ``node``, or None if the kernel can run.
 
     Dynamic shapes, subgraphs, and custom operators of the application are known only in a run.
     """
@@ -32,7 +32,7 @@ def refusal(node: Node) -> OdcError | None:
 
 
 def _without_bytes(info: TensorInfo | None) -> TensorInfo | None:
-    """Return a large constant without its data, as a computed tensor: kernels do not prepare computed tensors."""
+    """Return a large constant as a computed tensor without data, because kernels do not prepare computed tensors."""
     is_large = info is not None and info.data is not None and info.data.nbytes > _LARGE_BYTES
     return replace(info, data=None) if info is not None and is_large else info
 

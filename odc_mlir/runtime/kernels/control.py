@@ -38,7 +38,9 @@ def while_(node: Node) -> Execute:
             if not single(node, more, "the condition's result"):
                 return state
             state = body(state)
-        raise node.error(f"the loop has not ended after {limit} iterations", hint="raise max_iterations if it should")
+        raise node.error(
+            f"the loop has not ended after {limit} iterations", hint="raise max_iterations if the loop is correct"
+        )
 
     return execute
 
@@ -65,7 +67,7 @@ def call_once(node: Node) -> Execute:
 def run_model(node: Node) -> Execute:
     """Run another model on the arguments."""
     if RUN_MODEL_CALLEE not in node.subgraphs:
-        raise unsupported(node, f"the model {option(node, 'location')!r} cannot be found from here")
+        raise unsupported(node, f"the model {option(node, 'location')!r} was not linked")
     return _passing_on(node, node.subgraphs[RUN_MODEL_CALLEE])
 
 
@@ -75,7 +77,6 @@ def _passing_on(node: Node, callee: Execute) -> Execute:
 
 
 def _callee(node: Node, field: str) -> Execute:
-    """Return the function that runs the subgraph named by the option ``field``."""
     index = option(node, field)
     if index not in node.subgraphs:
         raise node.error(f"{field} is {index}; there is no such subgraph")
@@ -83,6 +84,5 @@ def _callee(node: Node, field: str) -> Execute:
 
 
 def _arguments(node: Node, first: int = 0) -> Callable[[Sequence[Array | None]], list[Array]]:
-    """Return the function that yields the operands from ``first`` on; all are required."""
     sources = [fetch(node, index) for index in range(first, len(node.operands))]
     return lambda operands: [source(operands) for source in sources]

@@ -19,7 +19,7 @@ Planner = Callable[[tuple[int, ...]], PlannedKernel | None]  # from a shape to i
 
 
 def prepared(node: Node, index: int, prepare: Callable[[Array], Filter]) -> Callable[[Sequence[Array | None]], Filter]:
-    """Return the function that yields the prepared filter of operand ``index``, prepared only once if constant."""
+    """Return the function that yields the prepared filter of operand ``index``. A constant filter is prepared once."""
     values = fetch(node, index)
     if node.operand(index).is_const:
         ready = prepare(values(()))
@@ -27,7 +27,7 @@ def prepared(node: Node, index: int, prepare: Callable[[Array], Filter]) -> Call
 
     def prepare_now(operands: Sequence[Array | None]) -> Filter:
         raw = values(operands)
-        # Codes are prepared as floating-point numbers that hold sums exactly.
+        # Preparation converts codes to floating-point numbers that hold sums exactly.
         common.check_elements(node, raw.shape, "float32" if raw.dtype.kind == "f" else "float64")
         return prepare(raw)
 
@@ -48,7 +48,7 @@ def image_shape(node: Node, shape: tuple[int, ...]) -> tuple[int, int, int, int]
 
 
 def small_plans(how: Accumulation, node: Node, weights: int, bias: int, make: Planner) -> Planner:
-    """Return ``make`` with a cache of the last plan, or a planner of None if weights or bias are not constant."""
+    """Return ``make`` with a cache of the last plan. If weights or bias are not constant, plans are None."""
     bias_info = node.optional(bias)
     fixed = node.operand(weights).is_const and (bias_info is None or bias_info.is_const)
     return lru_cache(maxsize=1)(make) if fixed and how.hybrid is None else lambda shape: None
@@ -63,7 +63,7 @@ def check_filter(node: Node, values: Array) -> None:
 def placed_window(
     node: Node, options: common.WindowOptions, kernel: tuple[int, int], shape: tuple[int, ...], channels: int
 ) -> convolution.Window:
-    """Return the window over an input of ``shape`` with its padding; refuse results that are too large."""
+    """Return the window over an input of ``shape`` with its padding; raise an error for too large results."""
     rows, columns = common.place_window(node, options.stride, options.padding, kernel, shape[1:3], options.dilation)
     common.check_elements(node, (shape[0], rows.output, columns.output, channels), node.results[0].dtype)
     pads = (rows.before, columns.before, rows.after, columns.after)

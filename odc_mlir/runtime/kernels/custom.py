@@ -1,4 +1,4 @@
-"""Custom operators that the application registers or that have a public definition."""
+"""Custom operators registered by the application or with a public definition."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from odc_mlir.runtime.kernels.common import computed, input_error, single, unsup
 
 
 def registered(node: Node) -> Execute:
-    """Call the registered function of a custom code; raise UnsupportedError if there is none."""
+    """Call the registered function of a custom code; raise UnsupportedError for an unknown code."""
     operator = node.context.custom_ops.get(node.custom_code)
     if operator is None:
         error = unsupported(node, f"no implementation is registered for the custom operator {node.custom_code!r}")
@@ -141,7 +141,7 @@ def max_pool_with_argmax(node: Node) -> Execute:
 class Tap(NamedTuple):
     """One tap of all windows: ``values [N, OH, OW, C]``, read from rows ``ys`` and columns ``xs`` of the input.
 
-    ``y`` and ``x`` are the tap's position in the window. Where ``is_inside [OH, OW]`` is false, it lies in the padding.
+    ``y`` and ``x`` are the tap's position in the window. If ``is_inside [OH, OW]`` is false, it lies in the padding.
     """
 
     y: int

@@ -69,7 +69,6 @@ def detection_post_process(node: Node) -> Execute:
 
 
 def _real(node: Node, info: TensorInfo) -> Callable[[Array], Array]:
-    """Return the function that yields an operand as real numbers."""
     require_dtype(node, info, "float32", "uint8", "int8")
     if info.dtype == "float32":
         return lambda values: values
@@ -98,7 +97,6 @@ def _empty(options: _Options) -> _Detections:
 
 
 def _fast(boxes: Array, scores: Array, options: _Options) -> _Detections:
-    """Suppress boxes by the score of their best class; return the ``each`` best classes of every kept box."""
     found, each = _empty(options), min(options.each, options.classes)
     kept = suppress(boxes, scores.max(axis=1), options.most, options.least_score, options.overlap)
     for position, box in enumerate(kept):
@@ -109,7 +107,6 @@ def _fast(boxes: Array, scores: Array, options: _Options) -> _Detections:
 
 
 def _thorough(boxes: Array, scores: Array, options: _Options) -> _Detections:
-    """Suppress boxes in each class separately; return the best detections over all classes."""
     found, rows = _empty(options), []
     for label in range(options.classes):
         kept = suppress(boxes, scores[:, label], options.per_class, options.least_score, options.overlap)

@@ -29,9 +29,9 @@ def broadcasting(
     few: Compute | None = None,
     check: Callable[[tuple[int, ...], tuple[int, ...]], None] | None = None,
 ) -> Execute:
-    """Return the kernel of a two-operand function; the kernel refuses operands that do not broadcast.
+    """Return the kernel of a two-operand function; it raises an error for operands that do not broadcast.
 
-    ``few`` replaces ``compute`` for small results, whose temporaries fit into the caches. ``check`` refuses shapes.
+    ``few`` replaces ``compute`` for small results, whose temporaries fit into the caches. ``check`` rejects shapes.
     """
     a_of, b_of, dtype = common.fetch(node, 0), common.fetch(node, 1), node.results[0].dtype
     a_shape: tuple[int, ...] | None = None
@@ -103,7 +103,6 @@ def mapped(node: Node, compute: Compute) -> Execute:
 
 
 def _coded(node: Node) -> bool:
-    """Return True if the operator computes on codes: 8 bits, or 16 bits with a scale."""
     out = node.results[0]
     if out.dtype == "int16":
         return any(common.is_quantised(info) for info in (*node.operands, out) if info is not None)
@@ -113,7 +112,7 @@ def _coded(node: Node) -> bool:
 def of_reals16(node: Node, function: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array] | None:
     """Return ``function`` on int16 codes with zero points, computed in float64; None for other operands.
 
-    TensorFlow Lite does not support such codes: minus their zero points, they need 17 bits.
+    TensorFlow Lite does not support such codes, as they need 17 bits without their zero points.
     """
     infos = (node.operand(0), node.operand(1), node.results[0])
     (a, a_zero), (b, b_zero), (y, y_zero) = (common.scale_of(node, info) for info in infos)
@@ -143,7 +142,6 @@ def _sum(node: Node, *, subtract: bool) -> Execute:
 
 
 def _code_scales(node: Node) -> tuple[elementwise.Quant, elementwise.Quant, elementwise.Quant, tuple[int, int], str]:
-    """Return scales and zero points of operands and result, the result's range of codes and its storage dtype."""
     out = node.results[0]
     a, b, y = (common.scale_of(node, info) for info in (node.operand(0), node.operand(1), out))
     return a, b, y, common.activation_codes(node, out), out.info.numpy.name
@@ -190,20 +188,19 @@ def div(node: Node) -> Execute:
 
 
 def _divisor(node: Node, b: Array, zero: int) -> Array:
-    """Return ``b``; raise InputError if an element is ``zero``."""
     if (b == zero).any():
         raise common.input_error(node, "division by zero")
     return b
 
 
 def floor_div(node: Node) -> Execute:
-    """Compute ``a / b`` rounded down; refuse zero divisors, even of reals."""
+    """Compute ``a / b`` rounded down; reject zero divisors, even of reals."""
     require_dtype(node, node.results[0], *common.FLOATS, "int8", "int16", *_WHOLE)
     return mapped(node, lambda a, b: division.floor_quotient(a, _divisor(node, b, 0)))
 
 
 def floor_mod(node: Node) -> Execute:
-    """Compute the remainder with the sign of ``b``; refuse zero divisors of integers."""
+    """Compute the remainder with the sign of ``b``; reject zero divisors of integers."""
     dtype = node.results[0].dtype
     require_dtype(node, node.results[0], *common.FLOATS, "int8", "int16", *_WHOLE)
     if dtype in common.FLOATS:
@@ -212,7 +209,7 @@ def floor_mod(node: Node) -> Execute:
 
 
 def pow(node: Node) -> Execute:  # named after the operator
-    """Compute ``a`` to the power of ``b``; integers that overflow give the smallest integer."""
+    """Compute ``a`` to the power of ``b``. Integers that overflow become the smallest integer."""
     require_dtype(node, node.results[0], *common.FLOATS, "int32")
     if node.results[0].dtype in common.FLOATS:
         return broadcasting(node, _real_power)
@@ -226,7 +223,6 @@ def pow(node: Node) -> Execute:  # named after the operator
 
 
 def _real_power(a: Array, b: Array) -> Array:
-    """Return ``a`` to the power of ``b``; common powers need no logarithm."""
     shortcut = _SHORT_POWERS.get(float(b.reshape(-1)[0])) if b.size == 1 and a.ndim >= b.ndim else None
     return np.asarray(np.power(a, b) if shortcut is None else shortcut(a))
 
@@ -260,7 +256,7 @@ def squared_difference(node: Node) -> Execute:
 
 
 def _extreme(node: Node, function: np.ufunc, better: np.ufunc) -> Execute:
-    """Return the kernel that computes ``a`` where it is better than ``b``, else ``b``; NaN gives ``b``."""
+    """Return the kernel that computes the better of ``a`` and ``b``, or ``b`` if either is NaN."""
     require_dtype(node, node.results[0], *common.FLOATS, "float64", *common.CODES, *_WHOLE)
     if node.results[0].info.kind == "float":
         return mapped(node, lambda a, b: _ordered(a, b, function, better))
@@ -296,7 +292,7 @@ def _require_bits(node: Node) -> None:
 
 
 def add_n(node: Node) -> Execute:
-    """Add tensors of the same shape, first to last, limiting real sums as ADD does."""
+    """Add tensors of the same shape, first to last, and limit real sums as in ADD."""
     require_dtype(node, node.results[0], *common.FLOATS, *_WHOLE)
     clamp = common.real_clamp(node)
 

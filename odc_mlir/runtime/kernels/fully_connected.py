@@ -22,7 +22,7 @@ Products = Callable[[Sequence[Array | None]], Product]  # from the operands of a
 _SHUFFLED_ROWS, _SHUFFLED_COLUMNS = 4, 16  # block of the shuffled 8-bit format
 _SHUFFLED_FLOAT_ROWS = 16
 _SHUFFLED_ZERO = 128  # zero point of input and weights in the shuffled 8-bit format
-_HYBRID_ROWS = 1 << 10  # rows of real activations that are quantised at a time
+_HYBRID_ROWS = 1 << 10  # number of real activation rows to quantise at a time
 
 
 def fully_connected(node: Node) -> Execute:
@@ -88,7 +88,7 @@ def _products(node: Node, outputs: int, inputs: int) -> Products:
         def multiply(rows: Array, bias: Array | None) -> Array:
             if (plan := ready_for(rows.shape)) is not None:
                 return plan(rows)
-            # A 1x1 convolution over one image row bounds memory.
+            # A 1x1 convolution over one image row limits the memory.
             image, finish = rows.reshape(1, 1, *rows.shape), how.finish(bias)
             found = conv2d(image, weights, Window((1, 1)), in_zero=how.in_zero, finish=finish, dtype=how.out_dtype)
             return found.reshape(len(rows), outputs)
@@ -119,7 +119,7 @@ def _computed_products(node: Node, how: Accumulation, plain: Callable[[Array], A
 
 
 def _hybrid_products(node: Node, how: Accumulation, plain: Callable[[Array], Array]) -> Products:
-    """Return the products of float rows, each quantised dynamically with its own scale."""
+    """Return the products of float rows, each quantised dynamically with a separate scale."""
     assert how.hybrid is not None
     scales, asymmetric = how.hybrid.scales, bool(node.options.get("asymmetric_quantize_inputs", False))
     matrix_of = prepared(node, 1, lambda values: HybridMatrix(plain(values), scales))
@@ -143,7 +143,7 @@ def _hybrid_products(node: Node, how: Accumulation, plain: Callable[[Array], Arr
 
 
 def _block_products(node: Node, weights: TensorInfo) -> Products:
-    """Return the products with weights in a GGML block format; activations are rounded to 8-bit blocks."""
+    """Return the products with weights in a GGML block format. Activations are rounded to 8-bit blocks."""
     if (node.operand(0).dtype, node.results[0].dtype) != ("float32", "float32"):
         raise unsupported(node, f"weights of {weights.dtype} go with float32 only")
     if not weights.is_const:

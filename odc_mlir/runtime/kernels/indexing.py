@@ -45,7 +45,6 @@ def _batched_take(x: Array, indices: Array, axis: int, batch: int) -> Array:
 
 
 def _gather_blocks(node: Node) -> Execute:
-    """Gather and decode rows of a matrix of 32-element blocks."""
     info = node.operand(0)
     if not info.is_const:
         raise common.unsupported(node, f"a table of {info.dtype} must be constant")
@@ -109,7 +108,7 @@ def scatter_nd(node: Node) -> Execute:
 
 
 def sparse_to_dense(node: Node) -> Execute:
-    """Fill a tensor with one value, then write operand 2 at coordinates in operand 0; the last duplicate wins."""
+    """Fill a tensor with one value, then write operand 2 at coordinates in operand 0. The last duplicate wins."""
 
     def make(shape: tuple[int, ...], indices: Array, wanted: Array, default: Array) -> common.PlannedKernel:
         sizes = common.wanted_sizes(node, wanted)
@@ -134,7 +133,7 @@ def sparse_to_dense(node: Node) -> Execute:
 
 
 def one_hot(node: Node) -> Execute:
-    """Compute ``on_value`` where the index equals the position along the new axis, else ``off_value``."""
+    """Compute ``on_value`` if the index equals the position along the new axis, else ``off_value``."""
     on_of, off_of = common.fetch(node, 2), common.fetch(node, 3)
     place, dtype = int(option(node, "axis")), node.results[0].info.numpy
 

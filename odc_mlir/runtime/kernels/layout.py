@@ -241,7 +241,7 @@ def dilate(node: Node) -> Execute:
 
 
 def matrix_diag(node: Node) -> Execute:
-    """Make matrices ``[…, n, n]`` with the operand ``[…, n]`` on the diagonal and zeros elsewhere."""
+    """Return matrices ``[…, n, n]`` with the operand ``[…, n]`` on the diagonal and zeros elsewhere."""
     zero = common.quantised_zero(node, node.results[0])
 
     def compute(x: Array) -> Array:

@@ -66,7 +66,7 @@ logical_not = partial(unary, compute=np.logical_not)
 
 
 def select(node: Node) -> Execute:
-    """Choose ``x`` where the condition holds, else ``y``; a vector chooses along the first axis."""
+    """Choose ``x`` if the condition holds, else ``y``. A vector of conditions chooses along the first axis."""
 
     def aligned(condition: Array, x: Array, y: Array) -> Array:
         if x.shape != y.shape:
@@ -85,7 +85,7 @@ def select(node: Node) -> Execute:
 
 
 def select_v2(node: Node) -> Execute:
-    """Choose ``x`` where the condition holds, else ``y``; all three broadcast."""
+    """Choose ``x`` if the condition holds, else ``y``; all three broadcast."""
     return _choice(node, lambda condition, x, y: condition)
 
 

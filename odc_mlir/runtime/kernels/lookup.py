@@ -16,7 +16,7 @@ from odc_mlir.runtime.kernels.common import check_index, check_scales, computed,
 _SYMMETRIC = ("int4", "int8", "uint8")
 _REAL = ("float32", "float16")
 
-MOST_GRAMS = 1 << 20  # limit per sentence: their number grows with a power of its length
+MOST_GRAMS = 1 << 20  # limit per sentence; the number of n-grams grows with a power of its length
 
 
 def embedding_lookup(node: Node) -> Execute:
@@ -34,7 +34,7 @@ def embedding_lookup(node: Node) -> Execute:
 
 
 def _scaled_lookup(node: Node, table: TensorInfo, out: TensorInfo) -> Execute:
-    """Return the kernel that gathers rows of codes as reals; uint8 codes without zero points are read as int8."""
+    """Return the kernel that gathers rows of codes as reals. uint8 codes without zero points are read as int8."""
     require_dtype(node, table, *_SYMMETRIC)
     require_dtype(node, out, *_REAL)
     dtype = out.info.numpy
@@ -62,8 +62,9 @@ def _scaled_lookup(node: Node, table: TensorInfo, out: TensorInfo) -> Execute:
 def embedding_lookup_sparse(node: Node) -> Execute:
     """Sum weighted rows of operand 4 whose indices agree in all but the last entry.
 
-    The option ``combiner`` decides how neighbouring rows with the same index are combined. Indices should be sorted: if
-    an index occurs again later, its rows are added to the result so far, which the combiner's norm then divides.
+    The option ``combiner`` determines the combination of neighbouring rows with the same index. Indices should be
+    sorted: if an index occurs again later, its rows are added to the result so far, and the combiner's norm divides the
+    sum.
     """
     table, combiner = node.operand(4), str(option(node, "combiner"))
     require_dtype(node, table, "float32")
@@ -102,7 +103,7 @@ def _combine(target: Array, rows: Array, ids: Array, weights: Array, run: list[i
 
 
 def hashtable_lookup(node: Node) -> Execute:
-    """Look up operand 0 among the ascending keys in operand 1; return values (zeros if not found) and hits."""
+    """Look up operand 0 among the ascending keys in operand 1; return values (zeros for unknown keys) and hits."""
 
     def compute(lookup: Array, keys: Array, values: Array) -> list[Array]:
         if not keys.size or keys.shape != values.shape[:1] or (np.diff(keys.astype(np.int64)) < 0).any():
@@ -120,9 +121,9 @@ def hashtable_lookup(node: Node) -> Execute:
 
 
 def lsh_projection(node: Node) -> Execute:
-    """Compute bits: 1 where the weighted sum of the hashes of the input's rows is positive.
+    """Compute bits: 1 if the weighted sum of the hashes of the input's rows is positive.
 
-    Entries of operand 0 seed the hashes. A dense projection gives one bit per entry. A sparse one gives a number per
+    Entries of operand 0 seed the hashes. A dense projection has one bit per entry. A sparse projection has a number per
     row of operand 0: the row's bits, with the row's index above them.
     """
     dense, info = is_dense(node), node.operand(1)
@@ -147,7 +148,6 @@ def lsh_projection(node: Node) -> Execute:
 
 
 def _sign(seed: np.float32, rows: Array, weights: Array) -> bool:
-    """Return True if the weighted sum of the rows' hashes with ``seed`` is positive."""
     prefix = np.frombuffer(np.float32(seed).tobytes(), np.uint8)
     keys = np.concatenate([np.broadcast_to(prefix, (rows.shape[0], prefix.size)), rows], axis=1)
     numbers = fingerprint64(keys).view(np.int64).astype(np.float64)

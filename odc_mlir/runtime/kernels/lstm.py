@@ -84,7 +84,6 @@ def _layer(node: Node, direction: str = "") -> sequences.RecurrentLayer:
 
 
 def _cell_names() -> list[str]:
-    """Return the names of a cell's operands, without direction."""
     gates = [
         f"{stem}{gate}{end}"
         for stem, end in (
@@ -101,7 +100,7 @@ def _cell_names() -> list[str]:
 
 
 class _RealCell:
-    """A float32 cell. Sums are added in TFLite's order: bias, input, auxiliary input, output, cell."""
+    """A float32 cell. It adds sums in TFLite's order: bias, input, auxiliary input, output, cell."""
 
     def __init__(self, node: Node, values: Values, direction: str) -> None:
         self._node, self._values, self._direction = node, values, direction
@@ -242,7 +241,7 @@ class _Scales:
         return exponent, scale
 
     def _hidden(self) -> tuple[float, int]:
-        """Return scale and zero point of the hidden values; without projection they are the output's."""
+        """Return scale and zero point of the hidden values. Without projection, the output's scale applies."""
         hidden = self._intermediate(_HIDDEN)
         if hidden is not None:
             return hidden
@@ -251,7 +250,6 @@ class _Scales:
         return self._h_scale, self._h_zero
 
     def _intermediate(self, index: int) -> tuple[float, int] | None:
-        """Return scale and zero point of an intermediate tensor."""
         infos = self._node.intermediates
         info = infos[index] if len(infos) == _INTERMEDIATES else None
         if info is None or info.quant is None:

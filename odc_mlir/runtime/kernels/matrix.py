@@ -19,9 +19,9 @@ from odc_mlir.runtime.kernels.common import check_scales, computed, input_error,
 Product = Callable[[Array, Array], Array]
 
 _NO_ZERO = np.zeros(1, np.int32)
-_PART_BYTES = 1 << 22  # size of operands and sums of one part of a product
+_PART_BYTES = 1 << 22  # size of the operands and sums of a part of a product
 
-# Element types that a right matrix may have, by type of the left matrix, which is also the result's type.
+# Element types of right matrices, by type of the left matrix and result.
 _NARROW = ("int8", "uint8", "int4", "uint4")
 _RIGHT_OF = {"int8": _NARROW, "uint8": _NARROW, "int16": (*_NARROW, "int16")}
 
@@ -130,7 +130,7 @@ def _product_of_codes(
     """Return a function that computes exact products ``a [..., M, K] @ b [..., K, N]`` of codes by BLAS, in parts.
 
     ``a_zeros`` has one element, ``b_zeros`` one or one per column. The function's third argument maps sums and their
-    place (empty if they are the whole product) to results of ``dtype``.
+    position (empty for the whole product) to results of ``dtype``.
     """
     wide, a_zero, zeros = np.dtype(sums), int(a_zeros[0]), {int(b_zeros.min()), int(b_zeros.max())}
     a_shift, b_shift = (shift if shift.any() else None for shift in (a_zeros, b_zeros))
@@ -145,7 +145,7 @@ def _product_of_codes(
         out = np.empty(shape, dtype)
         most = max(_PART_BYTES, (a.nbytes + b.nbytes + out.nbytes) // 2) // compute.itemsize
         product = rows * depth + depth * columns + 2 * rows * columns  # elements of operands and sums
-        side = max(1, int((math.sqrt(depth**2 + 2 * most) - depth) / 2))  # of a square part with as many
+        side = max(1, int((math.sqrt(depth**2 + 2 * most) - depth) / 2))  # of a square part with ``most`` elements
         least = (*(1,) * (len(shape) - 2), side, side)
         for place in parts(shape, (), most * rows * columns // max(product, 1), least):
             *lead, of_rows, of_columns = place

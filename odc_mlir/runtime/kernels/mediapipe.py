@@ -14,7 +14,7 @@ from odc_mlir.runtime.kernels.common import computed, fetch, input_error, real_c
 from odc_mlir.runtime.kernels.convolution import image_shape
 from odc_mlir.runtime.kernels.custom import window_taps
 
-_PLACE = np.float32(0.1)  # MediaPipe adds it to indices, so that rounding down recovers them
+_PLACE = np.float32(0.1)  # MediaPipe's offset of indices; rounding down recovers the index
 _NOWHERE = -(1 << 31)
 
 
@@ -53,13 +53,13 @@ def max_pooling_with_argmax_2d(node: Node) -> Execute:
 
 
 def max_unpooling_2d(node: Node) -> Execute:
-    """Write each value at its index in a window of zeros; drop values outside. The last value at an index wins."""
+    """Write each value at its index in a window of zeros. Drop values outside; the last value at an index wins."""
     options = mediapipe.pool_options(node)
 
     def compute(x: Array, places: Array) -> Array:
         images, height, width, channels = image_shape(node, x.shape)
         if places.shape != x.shape:
-            raise input_error(node, f"the places have the shape {list(places.shape)}; the values have {list(x.shape)}")
+            raise input_error(node, f"the indices have the shape {list(places.shape)}; the values have {list(x.shape)}")
         size = height * options.window[0], width * options.window[1]
         check_elements(node, (images, *size, channels), "float32")
         index = np.where(np.abs(places) < -_NOWHERE, places, _NOWHERE).astype(np.int64)
@@ -130,7 +130,7 @@ def _rows(node: Node, matrix: Array) -> Array:
 
 
 def transform_landmarks(node: Node) -> Execute:
-    """Transform x and y by the matrix's first two rows, as if z were 0; z stays."""
+    """Transform x and y by the matrix's first two rows for z = 0; z stays."""
     _require_version(node)
 
     def compute(x: Array, matrix: Array) -> Array:

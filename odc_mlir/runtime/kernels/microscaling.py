@@ -1,7 +1,7 @@
-"""Operators on tensors of microscaling types, by an interpretation that a run has to enable.
+"""Operators on tensors of microscaling types, by an interpretation that a run must enable.
 
 A Circle file holds the element type and the axis of such a tensor, but no public document defines the computation. Here
-an operator computes with real numbers, and a result of such a type is rounded to it.
+an operator computes with real numbers, and rounds results of such a type.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from odc_mlir.runtime.kernels.common import fetch, unsupported
 
 MICROSCALING = ("mxfp4", "mxint8")
 
-# Conversions from and to such types; all other operators compute with real numbers.
+# Conversions from and to such types. All other operators compute with real numbers.
 _CONVERSIONS = ("QUANTIZE", "DEQUANTIZE")
 
 
@@ -31,7 +31,7 @@ def prepare_kernel(node: Node) -> Execute:
 def _microscaled(node: Node) -> Execute:
     if not node.context.microscaling:
         error = unsupported(node, "arithmetic on microscaling types (mxfp4, mxint8) is not published")
-        error.hint = "choose our reading of them: Context(microscaling=True)"
+        error.hint = "enable our interpretation: Context(microscaling=True)"
         raise error
     real = replace(
         node,
@@ -62,5 +62,5 @@ def _rounded(node: Node, info: TensorInfo, value: Array) -> Array:
     if info.dtype not in MICROSCALING:
         return value
     if info.mx_axis is None:
-        raise node.error(f"tensor {info.name!r} does not say along which axis its blocks lie")
+        raise node.error(f"tensor {info.name!r} has no axis of its blocks")
     return round_to_blocks(value, info.dtype, normal_axis(node, info.mx_axis, value.ndim))

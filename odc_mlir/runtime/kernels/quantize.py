@@ -64,7 +64,7 @@ def _to_codes(node: Node, out: TensorInfo, dtype: np.dtype) -> Callable[[Array],
 
 
 def of_rank(make: Callable[[int], PlannedKernel]) -> PlannedKernel:
-    """Return a kernel for arrays of any rank: ``make(rank)`` makes the kernel of each rank once."""
+    """Return a kernel for arrays of any rank. It calls ``make(rank)`` once per rank."""
     made = cache(make)
     return lambda values: made(values.ndim)(values)
 

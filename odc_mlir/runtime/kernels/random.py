@@ -1,7 +1,7 @@
 """Operators that draw random numbers with TensorFlow's generator.
 
 Every operator has a generator, seeded by its options, that continues from run to run until the state is reset. A model
-draws the same numbers in every new session. TensorFlow Lite replaces two seeds of 0 by random seeds; we keep them.
+draws the same numbers in every new session. TensorFlow Lite replaces two seeds of 0 by random seeds; we keep zeros.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from odc_mlir.runtime.kernels.common import computed, input_error, ints, single,
 
 
 def _generator(node: Node) -> philox.Philox:
-    """Return the operator's generator in its current state."""
     state = node.private_state()
     if "generator" not in state:
         state["generator"] = philox.Philox.seeded(int(option(node, "seed")), int(option(node, "seed2")))

@@ -40,7 +40,7 @@ def mean(node: Node) -> Execute:
         axes = axes_of(node, values, len(shape))
         count = math.prod(shape[a] for a in axes)
         if count == 0:
-            raise common.input_error(node, f"the input {list(shape)} has no elements to take the mean of")
+            raise common.input_error(node, f"the input {list(shape)} has no elements for a mean")
         if out.dtype == "float32":
             divisor = np.array(count, np.float32)
             return lambda x: np.asarray(reduce(np.add, x, axes, np.float32, keep=keep) / divisor)
@@ -66,7 +66,6 @@ def mean(node: Node) -> Execute:
 
 
 def _over_axes(node: Node, compute: Compute) -> Execute:
-    """Return the kernel of ``compute(x, axes, keep_dims)``."""
     keep = bool(option(node, "keep_dims"))
 
     def make(shape: tuple[int, ...], values: Array) -> common.PlannedKernel:

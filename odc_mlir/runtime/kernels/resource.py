@@ -44,13 +44,12 @@ def _handle(resource: Any) -> Array:
 
 
 def _resource(node: Node, kind: type[T], name: str) -> Callable[[Sequence[Array | None]], T]:
-    """Return the function that yields the resource of operand 0; it raises InputError for other handles."""
     source = fetch(node, 0)
 
     def resource(operands: Sequence[Array | None]) -> T:
         held = single(node, source(operands), "the handle")[()]
         if not isinstance(held, kind):
-            raise input_error(node, f"the handle is not that of a {name}")
+            raise input_error(node, f"the handle does not refer to a {name}")
         return held
 
     return resource
@@ -70,7 +69,7 @@ def read_variable(node: Node) -> Execute:
     def execute(operands: Sequence[Array | None]) -> list[Array]:
         variable = variable_of(operands)
         if variable.value is None:
-            raise node.error(f"the variable {variable.name!r} is read before anything is assigned to it")
+            raise node.error(f"the variable {variable.name!r} is read before the first assignment")
         if variable.value.dtype != dtype:
             raise node.error(f"the variable {variable.name!r} holds {variable.value.dtype}, the result is {dtype}")
         return [variable.value]
@@ -83,7 +82,7 @@ def assign_variable(node: Node) -> Execute:
     variable_of, value_of = _resource(node, Variable, "variable"), fetch(node, 1)
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
-        # Copied, because the operand may be the caller's input or a view of a buffer that changes.
+        # The operand may be the caller's input or a view of a buffer that changes.
         value = value_of(operands).copy()
         value.flags.writeable = False
         variable_of(operands).value = value
@@ -142,12 +141,11 @@ def hashtable_size(node: Node) -> Execute:
 
 def _entries(node: Node, table: HashTable) -> dict[Any, Any]:
     if table.entries is None:
-        raise node.error(f"hash table {table.number} is used before anything is imported into it")
+        raise node.error(f"hash table {table.number} is used before its import")
     return table.entries
 
 
 def _check_dtypes(node: Node, table: HashTable, keys: int, values: int) -> None:
-    """Raise ModelError unless the operands have the table's element types."""
     seen = node.operand(keys).dtype, node.operand(values).dtype
     if seen != (table.key_dtype, table.value_dtype):
         raise node.error(

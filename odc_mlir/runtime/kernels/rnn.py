@@ -13,7 +13,7 @@ Values = Mapping[str, Array]
 
 
 class _RnnCell:
-    """Cell of an RNN; an auxiliary input adds to its sums."""
+    """Cell of an RNN. An auxiliary input adds to its sums."""
 
     def __init__(self, node: Node, values: Values, direction: str) -> None:
         self._node, self._values = node, values
@@ -38,7 +38,6 @@ class _RnnCell:
 
 
 def _layer(node: Node, direction: str = "") -> sequences.RecurrentLayer:
-    """Return the layer with the weights and the state whose names start with ``direction``."""
     state = f"{direction}hidden_state"
     sequences.require_float(node, "input", f"{direction}bias", state)
     names = [f"{direction}{name}" for name in ("input_weights", "recurrent_weights", "bias", "aux_input_weights")]

@@ -22,7 +22,7 @@ _ORDERED = ("float32", *_INTEGERS)
 
 
 def _place(node: Node, best: np.ufunc, search: Callable[..., Any]) -> Execute:
-    """Return the kernel that finds the first index of the best element; NaN is never better than a number."""
+    """Return the kernel for the first index of the best element; NaN is never better than a number."""
     dtype = node.results[0].info.numpy
     require_dtype(node, node.operand(0), *_ORDERED, "bool")
 

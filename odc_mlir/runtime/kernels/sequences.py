@@ -52,7 +52,9 @@ def through_time(
     width = cell.inputs(x[:0].reshape(0, x.shape[2]), None if aux is None else aux[:0].reshape(0, aux.shape[2])).shape[
         1
     ]
-    places = list(parts((batch, width), (1,), BLOCK_ELEMENTS, (2, 1)))  # numpy sums a single row in another order
+    places = list(
+        parts((batch, width), (1,), BLOCK_ELEMENTS, (2, 1))
+    )  # at least two rows, as numpy sums a single row in another order
     if len(places) > 1:
         ends = [
             through_time(
@@ -136,7 +138,7 @@ def over_time(node: Node, layer: RecurrentLayer) -> Execute:
 def both_ways(node: Node, forward: RecurrentLayer, backward: RecurrentLayer, aux_weights: str) -> Execute:
     """Return the kernel that runs one layer forward and one backward; results are concatenated or separate.
 
-    An auxiliary input with weights of its own is added in both layers; otherwise it is the backward layer's input.
+    An auxiliary input with separate weights is added in both layers. Otherwise it is the backward layer's input.
     """
     x_of, merge, beside = fetch(node, 0), bool(option(node, "merge_outputs")), named(node, aux_weights) is not None
     aux_of = None if named(node, "aux_input") is None else fetch(node, position(node, "aux_input"))
@@ -163,12 +165,12 @@ def time_first(node: Node, x: Array, *, name: str = "input") -> Array:
 
 
 def zero_of(info: TensorInfo) -> Array:
-    """Return real zero as an element of the tensor ``info``: the zero point if the tensor is quantised."""
+    """Return real zero as an element of the tensor ``info``: 0, or the zero point."""
     return initial_contents(TensorInfo(info.name, info.dtype, (), info.quant))
 
 
 def require_state(node: Node, name: str, size: int) -> None:
-    """Raise ModelError if a state tensor of static shape does not have ``size`` elements per sequence of the input."""
+    """Raise ModelError for a state tensor of static shape without ``size`` elements per sequence of the input."""
     x, info = node.operand(0).shape, named(node, name)
     batch = x[int(option(node, "time_major"))] if x is not None and len(x) == 3 else None
     if batch is None or info is None or info.shape is None or None in info.shape:
@@ -235,7 +237,7 @@ def product(node: Node, infos: Sequence[TensorInfo], values: Sequence[Array]) ->
 
 
 def require_float(node: Node, *names: str) -> None:
-    """Raise UnsupportedError unless all present operands called ``names`` are float32."""
+    """Raise UnsupportedError unless all present operands with these names are float32."""
     for name in names:
         info = named(node, name)
         if info is not None and info.dtype != "float32":
@@ -243,7 +245,7 @@ def require_float(node: Node, *names: str) -> None:
 
 
 def weight_scale(node: Node, info: TensorInfo) -> float:
-    """Return the only scale of quantised weights; raise UnsupportedError for several."""
+    """Return the scale of quantised weights; raise ModelError unless there is exactly one."""
     quant = info.quant
     if quant is None or not quant.per_tensor:
         raise node.error(f"weights {info.name!r} have {len(quant.scales) if quant else 0} scales; one is allowed here")
@@ -251,7 +253,7 @@ def weight_scale(node: Node, info: TensorInfo) -> float:
 
 
 def real_vector(node: Node, info: TensorInfo, values: Array) -> Array:
-    """Return a float32 vector, dequantised if it has codes."""
+    """Return a float32 vector. Codes are dequantised."""
     if info.dtype == "float32":
         return values
     if info.dtype not in CODES:

@@ -105,7 +105,7 @@ def pack(node: Node) -> Execute:
 
 
 def concatenation(node: Node) -> Execute:
-    """Concatenate operands along an axis; first rescale uint8 operands whose scale is not the result's."""
+    """Concatenate operands along an axis. First rescale uint8 operands with another scale than the result's."""
     axis = int(option(node, "axis"))
     clamp = common.real_clamp(node, finite=False) if node.results[0].dtype == "float32" else None
     if clamp is None and common.fused_activation(node) != "none":
@@ -142,7 +142,7 @@ def concatenation(node: Node) -> Execute:
 
 
 def _rescaling(node: Node, info: TensorInfo) -> Callable[[Array], Array] | None:
-    """Return the function that rescales a quantised operand to the result's scale; None if no rescaling is needed."""
+    """Return the function that rescales a quantised operand to the result's scale, or None if the scales agree."""
     out = node.results[0]
     if info.quant is None or out.quant is None or not info.info.is_integer:
         return None

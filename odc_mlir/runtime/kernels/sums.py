@@ -19,12 +19,12 @@ from odc_mlir.runtime.kernels.common import activation_codes, check_scales, real
 
 _log = logging.getLogger(__name__)
 
-# Types of weights for activations of each type, as TensorFlow Lite, ONE and PyTorch write them.
+# Types of weights by type of activations, as in files of TensorFlow Lite, ONE and PyTorch.
 _NARROW = ("int8", "uint8", "int4", "uint4")
 _WEIGHTS_OF_CODES = {"int8": _NARROW, "uint8": _NARROW, "int16": (*_NARROW, "int16")}
 _WEIGHTS_OF_REALS = ("float32", "int8", "uint8", "int16", "int4", "uint4")
 # Types of weights for which TensorFlow Lite quantises float activations dynamically. Other weights are dequantised, as
-# ONE's interpreter dequantises the unsigned weights of ONE's compiler.
+# in the interpreter of ONE.
 _HYBRID = {"CONV_2D": ("int8", "int4"), "DEPTHWISE_CONV_2D": ("int8",), "FULLY_CONNECTED": ("int8", "int4")}
 _BIAS_OF = {"float32": ("float32",), "int16": ("int64", "int32")}
 _LARGEST_ASYMMETRIC = 255
@@ -45,7 +45,7 @@ class Hybrid:
 class Accumulation:
     """Accumulation and requantisation of an operator, from element types, scales and the fused activation.
 
-    ``largest`` bounds the magnitude of inputs minus their zero point (None: float32); ``sums`` is the dtype of sums.
+    ``largest``: limit on the magnitude of inputs minus their zero point (None: float32); ``sums``: the dtype of sums.
     """
 
     node: Node
@@ -74,7 +74,7 @@ class Accumulation:
     def finish(self, bias: Array | None, scale: float | None = None) -> Finish | None:
         """Return the function that converts sums ``[pixels, channels]`` to results, in place if possible.
 
-        ``scale`` is the scale of dynamically quantised activations.
+        ``scale``: scale of dynamically quantised activations
         """
         rescale = self.rescale
         factor = None if scale is None or self.hybrid is None else np.float32(scale) * self.hybrid.scales
@@ -155,7 +155,6 @@ def check_types(node: Node, x: TensorInfo, weights: TensorInfo, bias: TensorInfo
 
 
 def _real_accumulation(node: Node, weights: TensorInfo, channels: int) -> Accumulation:
-    """Return the accumulation of float activations with float or integer weights."""
     clamp, real = real_clamp(node), np.dtype(np.float32)
     if weights.dtype == "float32":
         return Accumulation(node, None, 0, "float32", real, clamp, lambda values, _: values)
@@ -195,7 +194,7 @@ def _rescale(
 def _bias_units(
     node: Node, x: TensorInfo, bias: TensorInfo, weight_scales: tuple[float, ...], channels: int, sums: str
 ) -> Callable[[Array], Array] | None:
-    """Return the conversion of a bias to the scale of the sums, or None if it has this scale or is not quantised."""
+    """Return the conversion of a bias to the scale of the sums; None without quantisation or if the scales agree."""
     quant, x_scale = bias.quant, scale_of(node, x)[0]
     if quant is None:
         return None
@@ -229,7 +228,7 @@ def weight_scales(node: Node, weights: TensorInfo, channels: int) -> tuple[float
 def centred(node: Node, weights: TensorInfo, values: Array, channel_axis: int) -> Array:
     """Return weight codes minus their zero points; return floats unchanged.
 
-    Raises ModelError if there are several scales or zero points along another axis than ``channel_axis``.
+    Raises ModelError for several scales or zero points along another axis than ``channel_axis``.
     """
     quant = weights.quant
     if values.dtype.kind == "f" or quant is None:

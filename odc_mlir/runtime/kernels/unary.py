@@ -32,12 +32,12 @@ Function = Callable[[Array], Array]
 Table = TypeVar("Table")
 
 
-# The overhead of one computation without a table, in elements.
+# Overhead of one computation without a table, in elements.
 _CALL_ELEMENTS = 1 << 12
 
 
 class LaterTable(Generic[Table]):
-    """A table of 65,536 entries, created as soon as direct computations have cost as much as creating the table."""
+    """A table of 65,536 entries, created as soon as direct computations have cost as much as its creation."""
 
     def __init__(self, make: Callable[[], Table]) -> None:
         self._make = make
@@ -45,7 +45,7 @@ class LaterTable(Generic[Table]):
         self._seen = 0
 
     def after(self, elements: int) -> Table | None:
-        """Count ``elements`` more; return the table, or None if it does not pay off yet."""
+        """Count ``elements`` more; return the table, or None while direct computations are cheaper."""
         if self._table is None:
             self._seen += elements + _CALL_ELEMENTS
             if self._seen >= lut.TABLE_16_THRESHOLD:
@@ -59,7 +59,7 @@ def unary(node: Node, compute: Function) -> Execute:
 
 
 def coded(node: Node, compute: Function) -> Execute:
-    """Return the kernel of a function from codes to codes; codes of up to 16 bits use a table.
+    """Return the kernel of a function from codes to codes. Codes of up to 16 bits use a table.
 
     A table for 8-bit codes is created at once, a table for 16-bit codes after enough direct computations.
     """
@@ -81,8 +81,7 @@ def coded(node: Node, compute: Function) -> Execute:
 def real_function(node: Node, function: Function, *, tabulated: Function | None = None) -> Execute:
     """Return the kernel of a real function on reals or codes. Codes use tables.
 
-    ``tabulated`` replaces ``function`` in tables: it may be slower, because it is more exact. Tables for 16-bit codes
-    are interpolated.
+    Tables use ``tabulated``, a slower but more exact function, if given. Tables for 16-bit codes are interpolated.
     """
     x, out = node.operand(0), node.results[0]
     require_dtype(node, x, *FLOATS, *CODES)
@@ -101,7 +100,7 @@ def function_of_codes16(node: Node, function: Function, *, interpolated: bool = 
     """Return the kernel of a real function on int16 codes by interpolated tables.
 
     It uses TensorFlow Lite's table of 513 entries if this is accurate and ``interpolated`` is True, else a sum of such
-    tables. With zero points, or if no sum is accurate, each code is computed directly.
+    tables. With zero points, or if no sum is accurate, it computes each code directly.
     """
     x, out = scale_of(node, node.operand(0)), scale_of(node, node.results[0])
     if interpolated and not (x[1] or out[1]):
@@ -131,7 +130,6 @@ def _sum_of_tables(node: Node, function: Function) -> SumOfTables | None:
 
 
 def _reals(node: Node, function: Function, others: tuple[str, ...] = ()) -> Execute:
-    """Return the kernel of a function that is defined for real numbers only."""
     require_dtype(node, node.operand(0), *FLOATS, *others)
     dtype = node.results[0].info.numpy
     return unary(node, lambda values: in_pieces(function, values, dtype))
@@ -148,10 +146,10 @@ exp = partial(real_function, function=special.exp, tabulated=special.exp_exact)
 
 
 def log(node: Node) -> Execute:
-    """Compute the natural logarithm; 8-bit codes of numbers <= 0 give the lowest code.
+    """Compute the natural logarithm. 8-bit codes of numbers <= 0 give the lowest code.
 
-    16-bit codes of numbers <= 0 give the logarithm of half a step, the largest number that rounds to zero, because
-    the lowest code would be far below all other logarithms. With LiteRT's numerics, they give the lowest code.
+    16-bit codes of numbers <= 0 give the logarithm of half a step, the largest number that rounds to zero, because the
+    lowest code would be far below all other logarithms. With LiteRT's numerics, they give the lowest code.
     """
     out = node.results[0]
     if not out.info.is_integer:
@@ -164,7 +162,6 @@ def log(node: Node) -> Execute:
 
 
 def _end(node: Node, which: int) -> np.float32:
-    """Return the number that the lowest (0) or largest (1) code of the result represents."""
     out = node.results[0]
     scale, zero = scale_of(node, out)
     return np.float32((code_range(out.info.numpy)[which] - zero) * np.float32(scale))
@@ -187,7 +184,7 @@ def _logarithm_from(least: float) -> Function:
 
 
 def sqrt(node: Node) -> Execute:
-    """Compute the square root; negative codes count as zero."""
+    """Compute the square root. Negative codes count as zero."""
     x, out = node.operand(0), node.results[0]
     if not out.info.is_integer:
         return real_function(node, np.sqrt)
@@ -198,7 +195,7 @@ def sqrt(node: Node) -> Execute:
 
 
 def rsqrt(node: Node) -> Execute:
-    """Compute the reciprocal square root; codes of numbers <= 0 give the largest code.
+    """Compute the reciprocal square root. Codes of numbers <= 0 give the largest code.
 
     16-bit codes without zero points use tables with an error of at most two codes. With LiteRT's numerics they use
     LiteRT's single table, which is less accurate near zero.
@@ -225,7 +222,7 @@ def _inverse_root(v: Array) -> Array:
 
 
 def _root(node: Node, table: Execute) -> Execute:
-    """Return ``table`` as the kernel of a root. LiteRT's numerics refuse negative codes, which rounding may cause."""
+    """Return the kernel of a root by ``table``. LiteRT's numerics reject negative codes, which rounding may cause."""
     zero, x_of = scale_of(node, node.operand(0))[1], fetch(node, 0)
     if node.context.numerics != "litert":
         return table
@@ -235,20 +232,20 @@ def _root(node: Node, table: Execute) -> Execute:
         if x.size and int(x.min()) < zero:
             found = f"quantised value {int(x.min())} represents a negative number"
             hint = "run the model without --numerics litert, or keep the operator in float"
-            raise input_error(node, f"{found}; the smallest that LiteRT takes is {zero}", hint)
+            raise input_error(node, f"{found}; LiteRT accepts {zero} and above", hint)
         return table(operands)
 
     return execute
 
 
 def absolute(node: Node) -> Execute:
-    """Compute the absolute value; the smallest plain integer stays."""
+    """Compute the absolute value. The smallest plain integer stays."""
     require_dtype(node, node.operand(0), *FLOATS, *CODES, "int32")
     return _signed(node, np.abs)
 
 
 def neg(node: Node) -> Execute:
-    """Compute ``-x``; the smallest plain integer stays.
+    """Compute ``-x``. The smallest plain integer stays.
 
     Codes are negated as real numbers and saturate. (LiteRT negates the codes themselves.)
     """

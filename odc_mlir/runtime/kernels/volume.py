@@ -24,14 +24,12 @@ def _require_float(node: Node, index: int) -> None:
 
 
 def _volume(node: Node, x: Array, channels: int) -> Array:
-    """Return ``x``; raise InputError unless it is ``[N, D, H, W, channels]``."""
     if x.ndim != 5 or x.shape[4] != channels:
         raise input_error(node, f"the input has the shape {list(x.shape)}; it must be a volume of {channels} channels")
     return x
 
 
 def _finish(node: Node, sums: Array, bias: Array | None) -> list[Array]:
-    """Add the bias to ``sums`` and apply the fused activation, in place."""
     if bias is not None:
         sums += bias.reshape(-1)
     clamp = real_clamp(node)

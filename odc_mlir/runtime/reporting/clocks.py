@@ -1,7 +1,7 @@
 """Modelled time of the target, statistics of runs measured on this machine, and traces of both.
 
-The modelled clock is a function of the package alone. Measured times include the simulator and say nothing about the
-target. The two are never mixed, and every number names its clock.
+The modelled clock is a function of the package alone. Measured times include the simulator, so they differ from times
+of the target. Every number names its clock.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from odc_mlir.targets.costs import REFERENCE, HostCosts, load_host, parse_host
 class ModelledTime:
     """Modelled nanoseconds of one operator on the host, or of one segment (``operator`` None) with its transfers.
 
-    ``op`` is the operator's kind.
+    ``op``: the operator's kind
     """
 
     name: str
@@ -63,7 +63,7 @@ class Modelled:
 
 
 def host_of(plan: Plan) -> HostCosts:
-    """Return the costs of the plan's host; if it has none, of the target's host or else the reference host."""
+    """Return the host costs of the plan, else of the target, else of the reference host."""
     if "host" in plan.partition:
         return parse_host(plan.partition["host"], "plan.json")
     try:
@@ -73,7 +73,7 @@ def host_of(plan: Plan) -> HostCosts:
 
 
 def modelled(plan: Plan, measured: Measured, cycles: Mapping[str, float], clock_hz: int | None) -> Modelled:
-    """Return the modelled time of ``plan``; ``cycles``: of segments on the device, by file; others run on the host."""
+    """Return the modelled time of ``plan``; ``cycles``: cycles of segments by file. Other segments run on the host."""
     host, parts = host_of(plan), list[ModelledTime]()
     for step in plan.steps:
         if isinstance(step, SegmentStep) and step.file in cycles and clock_hz:
@@ -91,14 +91,14 @@ SCHEMA_VERSION = 2
 
 Inside = Mapping[str, Sequence[Mapping[str, Any]]]
 
-# Processes of a trace; activity inside segments has the following numbers.
+# Process numbers in a trace. Activity inside segments has the numbers from _INSIDE on.
 _WHOLE, _INSIDE = 0, 1
 _HOST, _WAY, _NPU = range(3)  # threads of the process _WHOLE in modelled traces
 
 
 @dataclass(slots=True)
 class LatencyProfile:
-    """Wall-clock times of this machine in seconds; ``events`` are of the timed runs, after warm-up."""
+    """Wall-clock times of this machine in seconds; ``events``: units of the timed runs, without warm-up."""
 
     load_seconds: float = 0.0
     prepare_seconds: float = 0.0
@@ -115,7 +115,7 @@ class LatencyProfile:
         return {"mean": statistics.fmean(times), "max": max(times), "min": min(times), "geomean": geometric}
 
     def profile(self) -> dict[str, Any]:
-        """Return JSON data: times of loading, preparing and running, and the mean time of each unit with its share."""
+        """Return JSON data: times of loading, preparing and running, and the mean time and share of each unit."""
         runs = max(len(self.run_seconds), 1)
         units: dict[tuple[str, str, str], float] = {}
         for event in self.events:
@@ -165,7 +165,6 @@ def modelled_trace(modelled: Modelled, inside: Inside) -> dict[str, Any]:
 
 
 def _modelled_spans(modelled: Modelled, starts: dict[str, float]) -> Iterator[dict[str, Any]]:
-    """Yield the parts of the modelled time in sequence; ``starts`` receives the start times of segments on the NPU."""
     now = 0.0
     for part in modelled.parts:
         threads = ((_HOST, part.host_ns), (_WAY, part.transfer_ns + part.switch_ns), (_NPU, part.npu_ns))

@@ -1,4 +1,4 @@
-"""Checks of labels for wrong numbering, order, sign or unit, and for a fit that is no better than chance."""
+"""Checks of labels for wrong numbering, order, sign or unit, and for a fit no better than chance."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.reporting import scores
 
 FEWEST_OF_CLASS = 3  # least number of equal wrong answers from which a class counts as moved
-_FEWEST_MOVED = 2  # least number of moved classes or columns: the model may confuse a single one
+_FEWEST_MOVED = 2  # least number of moved classes or columns; a model may confuse a single one
 _NAMED = 4
 
 Moved = Mapping[int, int]
@@ -46,9 +46,9 @@ def check_class_order(chosen: Array, labels: Array, classes: int, model: str) ->
 
 
 def classes_moved(chosen: Array, labels: Array, classes: int) -> Moved:
-    """Return the labels whose most frequent answer is another class, beyond chance, each with this class.
+    """Return the labels whose most frequent answer is another class, beyond chance, with this class.
 
-    The classes are distinct. A class that the model merely confuses with another one does not count as moved.
+    The answered classes are distinct. A class that the model merely confuses with another one does not count.
     """
     chosen, labels = chosen.ravel(), labels.ravel()
     if not _are_of(chosen, classes) or not _are_of(labels, classes):
@@ -61,7 +61,7 @@ def classes_moved(chosen: Array, labels: Array, classes: int) -> Moved:
             mostly[label] = int(answers[best])
     given = list(mostly.values())
     moved = {label: answer for label, answer in mostly.items() if label != answer and given.count(answer) == 1}
-    # Drop a label if its answer has not moved as well: the model may just confuse these two classes.
+    # Drop a label whose answer has not moved too: the model may only confuse these two classes.
     moved = {label: answer for label, answer in moved.items() if answer in moved or label in moved.values()}
     return moved if len(moved) >= _FEWEST_MOVED and _is_beyond_luck(chosen, labels, moved, classes) else {}
 
@@ -71,7 +71,7 @@ def _are_of(numbers: Array, classes: int) -> bool:
 
 
 def _is_beyond_luck(chosen: Array, labels: Array, moved: Moved, classes: int) -> bool:
-    """Return whether answers in random order would hardly fit any renumbering as well as these (union bound)."""
+    """Return whether a random order of answers almost never fits any renumbering as well (union bound)."""
     concerned = np.isin(labels, list(moved))
     answers, given = chosen[concerned], _renumbered(labels[concerned], moved)
     count, hits = len(answers), int(np.count_nonzero(answers == given))
@@ -113,7 +113,7 @@ def check_column_order(outputs: Sequence[Array], labels: Array, model: str) -> N
 def columns_moved(outputs: Sequence[Array], labels: Array) -> Moved:
     """Return, by label column, the output column that explains it far better than the column at the same position."""
     least_moved_explained = 0.5
-    # Limit on the variance that the better column leaves unexplained, relative to the column at the same position.
+    # Limit on the variance not explained by the better column, relative to the column at the same position.
     far_better = 0.25
     fewest_rows = 20  # of columns
     width = outputs[0].shape[-1] if outputs[0].ndim else 1
@@ -135,7 +135,7 @@ def _explained_shares(given: Array, wanted: Array) -> Array:
     units = []
     for array in (wanted, given):
         varying = array.astype(np.float64)
-        with np.errstate(all="ignore"):  # normalised first, as squares may overflow or underflow
+        with np.errstate(all="ignore"):  # normalise first, as squares may overflow or underflow
             varying = varying / np.abs(varying).max(axis=0)
             varying = varying - varying.mean(axis=0)
             units.append(varying / np.sqrt(np.square(varying).sum(axis=0)))
@@ -147,8 +147,8 @@ FLOAT_MODEL = "the float model"
 
 _LEAST_LABELS = 10
 _OTHERS = 8  # limit on other samples whose labels are compared with a sample's own
-# Shares of the variance that answers would explain if scaled and shifted best. If the answers as given explain less
-# than the first share of it, labels say little about errors. If less than the second, labels have another unit.
+# Shares of the variance that optimally scaled and shifted answers explain. If the answers as given explain less than
+# the first share of it, labels are a poor measure of errors. Below the second share, labels have another unit.
 _LEAST_EXPLAINED, _OTHER_UNIT = 0.5, 0.1
 
 
@@ -170,7 +170,7 @@ def check_finite(labels: Array) -> None:
 
 
 def doubt(outputs: Sequence[Array], labels: Array, model: str) -> str | None:
-    """Return why ``labels`` may be wrong for scoring ``model``, or None if nothing is suspicious."""
+    """Return why ``labels`` may be wrong for scoring ``model``, or None."""
     outputs, labels = scores.compared(outputs, labels)
     try:
         check_finite(labels)
@@ -186,7 +186,7 @@ def doubt(outputs: Sequence[Array], labels: Array, model: str) -> str | None:
 class Misfit:
     """Labels, or columns of labels, that fit answers no better than chance.
 
-    ``common``: the most frequent class and its share in percent, if it is too frequent to tell a fit from chance.
+    ``common``: the most frequent class and its share in percent, if it is too frequent to distinguish a fit from chance
     """
 
     what: str
@@ -194,29 +194,29 @@ class Misfit:
 
 
 def misfit_text(found: Misfit, count: int, model: str) -> str:
-    """Return the text for a misfit."""
+    """Return a message about a misfit of ``count`` labels."""
     if found.common is not None:
         return (
             f"{found.common[1]:.0f} % of the labels of {counted(count, 'sample')} are of class {found.common[0]}, so "
-            f"that luck may have as many right as {model}; give more samples of other classes"
+            f"that chance may get as many right as {model}; give more samples of other classes"
         )
     return (
-        f"{found.what} of {counted(count, 'sample')} fit what {model} answers no better than luck may have it, or are "
-        "far from it, so that scores by them say nothing; give right ones, or more of them, or a better model"
+        f"{found.what} of {counted(count, 'sample')} fit the answers of {model} no better than chance, or are far "
+        "from them, so they cannot measure accuracy; give correct labels, more labels, or a better model"
     )
 
 
 def unscored_text(places: Sequence[int]) -> str:
-    """Return the text for columns whose labels are the same for all samples."""
+    """Return a message about columns whose labels are equal for all samples."""
     return (
-        f"{scores.same_labels_text(places)} and say nothing of these: limits hold as without labels as well; give "
-        "samples for which they vary"
+        f"{scores.same_labels_text(places)} and cannot score these columns: limits also apply without labels; "
+        "give samples for which they vary"
     )
 
 
 @contextmanager
 def meant_for(names: Sequence[str], place: int) -> Iterator[None]:
-    """Add to errors, if there are several outputs, that labels are compared with the output at ``place`` only."""
+    """Add to errors for models with several outputs that labels are compared with the output at ``place`` only."""
     try:
         yield
     except InputError as error:
@@ -240,13 +240,12 @@ def check_answers(outputs: Sequence[Array], labels: Array, model: str = FLOAT_MO
         _check_yes_and_no(outputs, labels, model)
         return  # yes-or-no labels have no unit
     for place, found in _columns(outputs, labels).items():
-        if found.at_best >= _LEAST_EXPLAINED:  # a column that is hardly predicted is reported elsewhere
+        if found.at_best >= _LEAST_EXPLAINED:  # another check reports badly predicted columns
             _check_unit(f"labels of column {place}", len(labels), found, model)
     _check_unit("labels", len(labels), _explained(outputs, labels), model)
 
 
 def _check_yes_and_no(outputs: Sequence[Array], labels: Array, model: str) -> None:
-    """Raise InputError if outputs predict inverted yes-or-no labels better than chance."""
     inverse = np.where(labels > 0, 0, 1)
     if (threshold := scores.yes_above(outputs, inverse)) is None:
         return
@@ -254,8 +253,8 @@ def _check_yes_and_no(outputs: Sequence[Array], labels: Array, model: str) -> No
     right = scores.score(answers, inverse)[1]
     if _luck(np.stack(answers).ravel() > 0, inverse.ravel() > 0) < scores.UNLIKELY:
         raise InputError(
-            f"{model} gets {100.0 - right:.3g} % of the labels right, and {right:.3g} % of their inverse: they seem to "
-            "say yes for no",
+            f"{model} gets {100.0 - right:.3g} % of the labels right, and {right:.3g} % of their inverse: yes and no "
+            "seem to be exchanged",
             hint="give 1 where the first output says yes, else 0, or none",
         )
 
@@ -271,14 +270,14 @@ def _luck(answers: Array, labels: Array) -> float:
 def _check_unit(what: str, count: int, found: _Explained, model: str) -> None:
     if found.is_inverse(count):
         raise InputError(
-            f"{what} fall where what {model} answers rises (correlation {found.related:.2g}): they seem to be negated",
+            f"{what} fall where the answers of {model} rise (correlation {found.related:.2g}): they seem to be negated",
             hint="give labels with the sign of the first output, or none",
         )
     if found.is_related(count) and found.as_given <= _OTHER_UNIT * found.at_best:
         raise InputError(
-            f"{what} rise and fall with what {model} answers, but are far from it: it explains "
-            f"{found.at_best:.2g} of their variance scaled and moved, as it is {found.as_given:.2g} (R2), as of labels "
-            "in another unit or of a poor model",
+            f"{what} rise and fall with the answers of {model}, but are far from them: the answers explain "
+            f"{found.at_best:.2g} of their variance if scaled and shifted, {found.as_given:.2g} as given (R2): labels "
+            "seem to be in another unit, or the model is poor",
             hint="give labels in the unit of the first output and from the same zero, or a better model, or no labels",
         )
 
@@ -296,14 +295,13 @@ def check_class_numbers(outputs: Sequence[Array], labels: Array) -> None:
 
 
 def _classes_of(outputs: Sequence[Array]) -> int | None:
-    """Return the number of classes; None for outputs of indices or of one number."""
     return outputs[0].shape[-1] if outputs[0].dtype.kind not in "iu" and outputs[0].ndim else None
 
 
 def _check_classes(outputs: Sequence[Array], labels: Array, model: str) -> None:
     least_to_tell_luck = 20
     least_right_percent = 50.0
-    # If labels shifted by one are right this many times as often, they count classes from another number.
+    # Factor of right answers from which labels shifted by one count as right.
     much_better = 2.0
     if labels.size < _LEAST_LABELS:
         return
@@ -334,8 +332,7 @@ def _check_classes(outputs: Sequence[Array], labels: Array, model: str) -> None:
         )
         raise InputError(
             f"{model} gets {right[0]:.3g} % of the labels right, {than}: they seem to belong to other samples, or to "
-            "be numbered otherwise, or inputs to be in another unit or order than it was trained for, or the model is "
-            "poor",
+            "be numbered otherwise, or inputs to have another unit or order than in training, or the model is poor",
             hint=f"give labels in the samples' order and in the model's classes, {more}, a better model, or no labels",
         )
 
@@ -343,7 +340,7 @@ def _check_classes(outputs: Sequence[Array], labels: Array, model: str) -> None:
 def _check_own(answers: Array, labels: Array, model: str) -> None:
     """Raise InputError if ``answers``, [samples, rows], fit the labels of other samples as well as their own labels.
 
-    This finds exchanged samples even if many rows are right by chance, as when each row usually has the same class.
+    This detects exchanged samples even if many rows are right by chance, as when each row usually has the same class.
     """
     shifts = range(1, min(len(labels), 1 + _OTHERS))
     if labels.shape[1] < 2 or not shifts:
@@ -362,7 +359,7 @@ def _check_own(answers: Array, labels: Array, model: str) -> None:
 
 def _common(labels: Array) -> tuple[int, float] | None:
     """Return the most frequent class of labels and its share in percent; None if other classes are frequent enough."""
-    # If one class has at least this share, chance alone gives so many right answers that a fit cannot be told from it.
+    # Share of one class from which chance alone gives too many right answers.
     most_common = 2.0 / 3.0
     classes, counts = np.unique(labels, return_counts=True)
     most = int(counts.argmax())
@@ -403,7 +400,7 @@ def misfit(outputs: Sequence[Array], labels: Array) -> Misfit | None:
 class _Explained:
     """Correlation of answers and labels, and the explained share of the labels' variance.
 
-    ``as_given``: the share that the answers explain; ``at_best``: the share that scaled and shifted answers explain.
+    ``as_given``: share that the answers explain. ``at_best``: share that optimally scaled and shifted answers explain.
     """
 
     related: float
@@ -414,11 +411,11 @@ class _Explained:
         return self.related**2
 
     def is_related(self, count: int) -> bool:
-        """Return whether ``count`` labels correlate with answers, beyond chance."""
+        """Return whether ``count`` labels correlate with answers beyond chance."""
         return self.related * math.sqrt(count) > scores.DEVIATIONS
 
     def is_inverse(self, count: int) -> bool:
-        """Return whether negated answers explain most of the variance of ``count`` labels, beyond chance."""
+        """Return whether negated answers explain most of the variance of ``count`` labels beyond chance."""
         return -self.related * math.sqrt(count) > scores.DEVIATIONS and self.at_best >= _LEAST_EXPLAINED
 
     def is_near(self, count: int) -> bool:
@@ -435,7 +432,6 @@ def _columns(outputs: Sequence[Array], labels: Array) -> dict[int, _Explained]:
 
 
 def _explained(outputs: Sequence[Array], labels: Array) -> _Explained:
-    """Return how much of numeric labels the outputs explain; NaN if nothing varies."""
     given, wanted = (np.stack([np.ravel(a) for a in arrays]).astype(np.float64) for arrays in (outputs, labels))
     with np.errstate(all="ignore"):
         unit = np.abs(wanted).max()  # squares of very large or small numbers overflow or underflow

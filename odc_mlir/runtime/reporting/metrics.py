@@ -3,10 +3,10 @@
 For a reference ``a`` and other values ``b``: MAE is the mean of ``|a-b|``, MAPE the mean of ``|a-b|/|a|`` over ``a !=
 0``, MSE the mean of ``(a-b)^2``, SQNR ``10 log10(sum a^2 / sum (a-b)^2)``, SRMSE ``sqrt(MSE)`` in steps of b's scale,
 and TAE the sum of ``|a-b|``, averaged over records. MPEIR is the mean over records of ``max|a-b| / interval``. The
-interval is ``max a - min a`` over all records (1 if that is 0), or a given one: a single record may be too short for a
-meaningful interval. A top-k match is the mean share of the k largest elements of a record, or of each of its rows, that
-both have in common; the lower index wins ties. Elements that are not finite count as differing unless they are the
-same, and do not count in the other metrics.
+interval is ``max a - min a`` over all records (1 if that is 0), or a given one, because a single record may be too
+short. A top-k match is the mean share of the k largest elements, of a record or of each of its rows, that are also the
+k largest of the other; the lower index wins ties. Elements that are not finite count as differing unless they are
+equal, and do not count in the other metrics.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.execution.units import Watcher
 
 TOP = (1, 5)
-# Elements compared at a time, because several float64 temporaries are live at once.
+# Number of elements compared at a time, because several float64 temporaries are live.
 _PIECE_ELEMENTS = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """Floats agree when ``|a - b| <= atol + rtol * |a|``; integers, for which rtol has no meaning, by atol alone."""
+    """Limits of agreement: ``|a - b| <= atol + rtol * |a|`` for floats, ``|a - b| <= atol`` for integers."""
 
     atol: float = 1e-5
     rtol: float = 1e-4
@@ -43,7 +43,7 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Metrics of one tensor; None where undefined, such as the SQNR of equal values (infinite)."""
+    """Metrics of one tensor; None if undefined, such as the SQNR of equal values (infinite)."""
 
     elements: int
     differing: int  # elements outside the tolerance
@@ -63,8 +63,8 @@ class Errors:
 class ErrorMeter:
     """Accumulator of differences between records and a reference; ``top``: also compute top-k matches.
 
-    ``classes``: length of the rows in top-k matches; default: all elements. ``interval``: denominator of MPEIR;
-    default: the interval of all records. ``scale``: scale of the other values, if these are codes.
+    ``classes``: length of the rows in top-k matches (default: all elements). ``interval``: denominator of MPEIR
+        (default: the interval of all records). ``scale``: scale of the other values, if these are codes.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class ErrorMeter:
         a, b = reference.reshape(-1), other.reshape(-1)
         self._elements += a.size
         if a.dtype.kind not in "biufc":
-            # Handles refer to state of their own run. Only the results of operators that read this state are compared.
+            # Handles refer to state of their run. The results of operators that read this state are compared instead.
             texts = ((x, y) for x, y in zip(a, b, strict=True) if isinstance(x, (bytes, str)))
             self._differing += sum(x != y for x, y in texts)
             return
@@ -104,10 +104,10 @@ class ErrorMeter:
             piece = slice(start, start + _PIECE_ELEMENTS)
             largest = max(largest, self._add_piece(a[piece], b[piece], 0.0 if exact else self._tolerance.rtol))
         self._max_abs = max(self._max_abs, largest)
-        is_told = not a.size or self._finite > before  # a record without finite values has no distance
-        self._records += is_told
+        has_distance = not a.size or self._finite > before  # False for records without finite values
+        self._records += has_distance
         if a.dtype.kind != "c":
-            self._largest += [largest] if is_told else []
+            self._largest += [largest] if has_distance else []
             if (finite := a[np.isfinite(a)]).size:
                 low, high = self._ends
                 self._ends = min(low, float(finite.min())), max(high, float(finite.max()))
@@ -165,7 +165,6 @@ class ErrorMeter:
         )
 
     def _mpeir(self) -> float | None:
-        """Return the mean of records' largest errors, relative to the interval of all records."""
         mean = _mean(self._largest)
         return None if mean is None else mean / (self._interval or interval_of(*self._ends) or 1.0)
 
@@ -175,12 +174,11 @@ class ErrorMeter:
         return 10.0 * math.log10(self._reference_squares / self._squares)
 
     def _cosine(self) -> float | None:
-        """Return the cosine similarity, or None if either side is zero everywhere."""
         lengths = math.sqrt(self._reference_squares) * math.sqrt(self._other_squares)
         return max(-1.0, min(1.0, self._products / lengths)) if lengths else None
 
 
-# Intervals of results whose range is known by definition, by operator.
+# Intervals of results by operator, if its definition determines the range.
 INTERVALS = {"SOFTMAX": 1.0, "LOGISTIC": 1.0, "TANH": 2.0}
 
 
@@ -193,7 +191,7 @@ def interval_of(low: float, high: float) -> float | None:
 
 
 def top_match(a: Array, b: Array, k: int = 1, classes: int | None = None) -> float:
-    """Return the share of the ``k`` largest elements of ``a`` that are also among those of ``b``.
+    """Return the share of the ``k`` largest elements of ``a`` that are also among the ``k`` largest of ``b``.
 
     The lower index wins ties. With ``classes``, return the mean over rows of ``classes`` elements.
     """
@@ -223,7 +221,7 @@ TensorKind = Literal["intermediate", "output"]
 
 @dataclass(frozen=True, slots=True)
 class TensorComparison:
-    """One tensor in both runs. ``errors`` is None when the two cannot be compared, for the reason in ``misfit``."""
+    """One tensor in both runs. ``errors`` is None if the two cannot be compared, because of ``misfit``."""
 
     name: str  # in the reference
     op: str  # operator that computes the tensor in the reference; empty for an output that no operator computes
@@ -265,9 +263,9 @@ def compare(
 ) -> Comparison:
     """Run both on every record, ``records[k][j]`` for input j, and compare outputs and common intermediates.
 
-    Outputs are matched by position, other tensors by name; equal types are compared as codes, others as real numbers.
+    Outputs are matched by position, other tensors by name. Equal types are compared as codes, others as real numbers.
     Inputs of either side's type are converted. ``others``: records for the other side, if its inputs differ. Raises
-    ModelError for different numbers of inputs or outputs, and errors of running.
+    ModelError for different numbers of inputs or outputs, and errors of the runs.
     """
     counts = [("output", len(reference.graph.outputs), len(other.graph.outputs))]
     if others is None:
@@ -283,7 +281,7 @@ def compare(
 
 
 class _Pair:
-    """A tensor of both graphs; ``output`` is its position among the outputs, or None for an intermediate tensor."""
+    """A tensor of both graphs; ``output``: its position among the outputs, or None for an intermediate tensor."""
 
     def __init__(
         self,
@@ -325,7 +323,7 @@ class _Pair:
 
     @property
     def _scale(self) -> float | None:
-        """Return the scale of the other tensor's codes in units of the compared values."""
+        """Scale of the other tensor's codes in units of the compared values."""
         info = self._infos[1]
         if info.quant is None or not info.info.is_integer or not info.quant.per_tensor:
             return None
@@ -387,7 +385,6 @@ def _pairs(reference: Executor, other: Executor) -> list[_Pair]:
 
 
 def _by_name(executor: Executor) -> dict[tuple[str, int], int]:
-    """Return the observable tensors by name and by number among tensors of the same name."""
     result: dict[tuple[str, int], int] = {}
     seen: dict[str, int] = {}
     for index in sorted(tensor for unit in executor.units for tensor in unit.writes):
@@ -405,7 +402,6 @@ def _compare_record(
     pairs: Sequence[_Pair],
     tolerance: Tolerance,
 ) -> None:
-    """Run each side once; keep only the reference's tensors, and compare the other's as they are computed."""
     kept: dict[int, Array] = {}
     wanted = {pair.indices[0] for pair in pairs if pair.output is None}
 
@@ -443,7 +439,7 @@ def _run(executor: Executor, inputs: Sequence[Array], watch: Watcher) -> list[Ar
 
 
 def _for_both(first: TensorInfo, second: TensorInfo, value: Array) -> tuple[Array, Array]:
-    """Convert an input, in the type of either tensor or real, to the types of both ``first`` and ``second``."""
+    """Convert an input, a real or in the type of either tensor, to the types of both tensors."""
     given = first if value.dtype == first.info.numpy else second
 
     def converted(info: TensorInfo) -> Array:

@@ -1,12 +1,10 @@
 """The compile report: placement of every operator, and the modelled cost of one inference on the target.
 
 Keys keep their names and meanings; docs/numbers.md lists them. There are two lower bounds of a segment's cycles.
-
 ``model_floor_cycles`` holds for any program: the largest of byte-wide multiply-accumulates divided by the array's rate,
 results of such operators divided by requantisation lanes, and compulsory bytes divided by the rate of each port.
-Weights count by their entropy, or by the bytes that our program stores if that is less.
-
-``ideal_cycles`` also counts the instructions of our program, and its constants as stored.
+Weights count by their entropy, or by the bytes that our program stores if these are fewer. ``ideal_cycles`` also counts
+the instructions of our program, and its constants as stored.
 """
 
 from __future__ import annotations
@@ -73,13 +71,13 @@ def _weights(nodes: Iterable[Node]) -> Iterable[TensorInfo]:
 
 
 def coded_bytes(info: TensorInfo) -> float:
-    """Return the entropy of a constant's bytes: the least size in bytes when each byte is coded separately."""
+    """Return the entropy of a constant's bytes: the least size in bytes if each byte is coded separately."""
     counts = np.bincount(np.frombuffer(info.data or b"", np.uint8))
     counts = counts[counts > 0]
     return float(-(counts * np.log2(counts / max(1, counts.sum()))).sum() / 8)
 
 
-# By action: the key of the energy of one action, and the simulator's counters of the action.
+# By action: the key of its energy, and the simulator's counters of the action.
 _ACTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "array": ("mac_pj", ("macs",)),
     "requantisation": ("requantisation_pj", ("requant",)),
@@ -115,7 +113,7 @@ def estimate(amounts: Mapping[str, float], macs: int, cycles: float, target: Tar
 
 
 def total_energy(estimates: Iterable[Mapping[str, Any]], description: str | None) -> dict[str, Any]:
-    """Return the sum of the energy estimates of segments, and the figures that they use."""
+    """Return the sum of the segments' energy estimates; ``description``: the figures behind them."""
     parts: Counter[str] = Counter()
     sums: Counter[str] = Counter()
     for one in estimates:
@@ -198,7 +196,7 @@ def build_report(package: Package, *, quick: bool = False) -> Report:
 
 
 def modelled_inference(executor: PlanExecutor) -> Modelled:
-    """Return the modelled time of one inference, in the form of reports."""
+    """Return the modelled time of one inference, as in reports."""
     plan, segments = executor.plan, executor.segments
     cycles = {unit.step.file: unit.cycles() for unit in segments}
     programs = [unit.program for unit in segments if isinstance(unit.program, ModelledProgram)]
@@ -221,7 +219,6 @@ def _planned(package: Package) -> tuple[PlanExecutor, Plan]:
 
 
 def _sram_peak(package: Package, segments: Sequence[_SegmentCounters]) -> Mapping[str, Any]:
-    """Return the SRAM contents at the peak of the segment with the largest arena; empty if binaries have no map."""
     found = []
     for segment in segments:
         peak = read_container(package.files.segment(segment.step.file)).metadata.get("sram_peak")
@@ -257,7 +254,7 @@ class _SegmentCounters:
 
     @property
     def target(self) -> Target:
-        """Return the machine of a segment that has counters."""
+        """Machine of a segment that has counters."""
         assert self.program is not None
         return self.program.target
 
@@ -273,7 +270,9 @@ class _SegmentCounters:
     def ideal_cycles(self, work: Measured, floor_cycles: int) -> int:
         """Return the lower bound of our program; ``floor_cycles``: lower bound of the model's operators."""
         counters = self.parity
-        read = min(counters["constant_bytes"], counters["constant_bytes_read"])  # of a table, maybe only some rows
+        read = min(
+            counters["constant_bytes"], counters["constant_bytes_read"]
+        )  # a program may read only some rows of a table
         macs: int = sum(operator["macs"] for operator in counters["operators"])
         return max(floor_cycles, *self._least_cycles(work, read + counters["program_bytes"], macs))
 
@@ -297,9 +296,9 @@ class _SegmentCounters:
         return estimate(operator.get("amounts", {}), operator["executed_macs"], operator["cycles"], self.target)
 
     def operator_times(self, nodes: Sequence[Node], data: bytes) -> list[dict[str, Any]]:
-        """Return counters of each of ``nodes``, the segment's operators: with the cycles that it adds, and causes.
+        """Return counters, added cycles and causes of each of ``nodes``, the segment's operators.
 
-        The result is empty for an operator that is merged into others. ``data``: the segment's binary.
+        An operator that is merged into others has no entries. ``data``: the segment's binary.
         """
         own = [[info.name for info in node.results] for node in nodes]
         times = self._named_times()
@@ -310,7 +309,6 @@ class _SegmentCounters:
         return [_together(parts) for parts in found]
 
     def _named_times(self) -> dict[str, list[dict[str, Any]]]:
-        """Return counters, cycles and causes by the names in the program's map."""
         result: dict[str, list[dict[str, Any]]] = {}
         ordered = sorted(self.parity.get("operators", ()), key=lambda o: (o["last_cycle"], o["first_cycle"]))
         charged = windows([operator["last_cycle"] for operator in ordered], self.parity.get("cycles", 0))
@@ -322,7 +320,7 @@ class _SegmentCounters:
 
 
 def _together(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Add up the counters of one operator, which has several entries if its results are computed one by one."""
+    """Add up the counters of one operator. It has several entries if its results are computed one by one."""
     if len(parts) < 2:
         return parts[0] if parts else {}
     longest = max(parts, key=lambda part: part["cycles"])
@@ -347,7 +345,6 @@ def _together(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def _layers(
     package: Package, plan: Plan, work: Measured, found: Mapping[str, _SegmentCounters]
 ) -> list[dict[str, Any]]:
-    """Return one record per operator of the model, in the model's order."""
     times: dict[int, dict[str, Any]] = {}
     for step in plan.segments:
         inside = [work.nodes[index] for index in step.operators]
@@ -376,7 +373,6 @@ def _layers(
 
 
 def _engines(segments: Iterable[_SegmentCounters]) -> dict[str, dict[str, Any]]:
-    """Sum busy, stalled and idle cycles of every queue over segments."""
     engines: dict[str, dict[str, Any]] = {}
     for segment in segments:
         for name, queue in segment.parity["queues"].items():
@@ -388,7 +384,7 @@ def _engines(segments: Iterable[_SegmentCounters]) -> dict[str, dict[str, Any]]:
 
 
 def _constant_bytes(executor: PlanExecutor, operators: Iterable[int]) -> int:
-    """Return the bytes of all constants that ``operators`` read, each counted once."""
+    """Return the bytes of all constants that ``operators`` read. Shared constants count once."""
     graph = executor.graph
     tensors = {tensor for index in operators for tensor in graph.nodes[index].inputs if tensor >= 0}
     return sum(len(data) for data in (graph.tensors[tensor].data for tensor in tensors) if data is not None)

@@ -14,7 +14,7 @@ from odc_mlir.runtime.reporting.report_table import bound_by
 
 Report = Mapping[str, Any]
 
-# Measures for comparing reports: label, key; less is better.
+# Compared measures: label and key. Smaller values are better.
 MEASURES = (
     ("latency, modelled, ms", "latency_ms"),
     ("NPU cycles", "cycles_total"),
@@ -33,7 +33,7 @@ _TITLE = 40  # characters of a model's name in a title
 
 @dataclass(frozen=True, slots=True)
 class LayerChange:
-    """An operator in the first report and in another; None if it is missing there.
+    """An operator in the first report and in another; None if a report lacks it.
 
     ``cause``: the changes of cycles by cause, which add up to the difference, or the change of placement.
     """
@@ -46,7 +46,7 @@ class LayerChange:
 
     @property
     def cycles(self) -> int:
-        """Return the additional cycles of the other report; negative if it has fewer cycles."""
+        """Additional cycles of the other report; negative if it has fewer cycles."""
         return _cycles(self.after) - _cycles(self.before)
 
 
@@ -60,7 +60,7 @@ def measure(report: Report, key: str) -> float:
 def changes(before: Report, after: Report) -> list[LayerChange]:
     """Return every operator of either report, the largest change of cycles first.
 
-    Operators correspond if their kinds and the names of their results are equal; duplicates correspond in order.
+    Operators correspond if their kinds and the names of their results are equal. Duplicates correspond in order.
     """
     rest: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for layer in after["layers"]:
@@ -76,7 +76,7 @@ def changes(before: Report, after: Report) -> list[LayerChange]:
 
 
 def explanation(before: Report, after: Report) -> Iterator[str]:
-    """Return sentences that explain the total difference, most important first."""
+    """Yield sentences that explain the total difference, most important first."""
     difference = after["cycles_total"] - before["cycles_total"]
     if before["target"] != after["target"] or before["memory"] != after["memory"]:
         yield (f"other machine: {before['target']} ({before['memory']}) against {after['target']} ({after['memory']})")
@@ -92,7 +92,6 @@ def explanation(before: Report, after: Report) -> Iterator[str]:
 
 
 def _changes_of(before: Report, after: Report) -> list[tuple[str, float]]:
-    """Return the change of cycles by cause; empty if a report or a record has no causes."""
     first, second = before.get("causes", {}), after.get("causes", {})
     if not first or not second:
         return []
@@ -124,7 +123,7 @@ def _cause(before: Mapping[str, Any], after: Mapping[str, Any] | None) -> str:
 
 
 def titles(reports: Sequence[Report]) -> list[str]:
-    """Return distinct titles from those of model, target and memory mode that differ, or numbers."""
+    """Return distinct titles from model, target and memory mode, as far as these differ, or numbers."""
     parts = [[middle_cut(report["model"], _TITLE), report["target"], report["memory"]] for report in reports]
     differing = [i for i in range(3) if len({part[i] for part in parts}) > 1]
     names = [" ".join(part[i] for i in differing) for part in parts]
@@ -196,7 +195,7 @@ def _cycles_cell(layer: Mapping[str, Any] | None) -> TableCell:
 
 
 def text_lines(reports: Sequence[Report], *, top: int) -> Iterator[str]:
-    """Return the comparison as lines of text, with the ``top`` operators of every difference."""
+    """Yield the comparison as lines of text, with the ``top`` operators of every difference."""
     names = titles(reports)
     for name, report in zip(names, reports, strict=True):
         yield f"{name}: " + ", ".join(_value(label, measure(report, key)) for label, key in MEASURES)

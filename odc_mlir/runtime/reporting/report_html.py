@@ -102,7 +102,7 @@ def section(code: Mapping[int, OperatorCode]) -> Html:
 def _lines(item: OperatorCode) -> Iterator[Html]:
     yield joined((tag("strong", item.source), "\n"))
     if not item.instructions:
-        yield Html("it is part of another operator's instructions, or moves nothing\n")
+        yield Html("it is part of another operator's instructions, or has none\n")
     for place, line in item.instructions[:MOST_INSTRUCTIONS]:
         yield joined((tag("span", f"{place:6d}  ", class_="note"), line, "\n"))
     if (left := len(item.instructions) - MOST_INSTRUCTIONS) > 0:
@@ -133,12 +133,10 @@ def rooflines(report: Mapping[str, Any]) -> Html:
 
 
 def _label(layer: Mapping[str, Any]) -> str:
-    """Format place, kind and short name of an operator for tooltips."""
     return f"{layer['operator']} {layer['op']} {middle_cut(layer['name'], _LONGEST_NAME)}"
 
 
 def _points(layers: Iterable[Mapping[str, Any]], resource: str) -> Iterator[tuple[int, str, float, float]]:
-    """Return (operator, name, MACs per unit of the resource, MACs per cycle) of the operators that use it."""
     for layer in layers:
         used = layer.get("amounts", {}).get(resource, 0)
         if used and layer["macs"] and layer["cycles"]:
@@ -146,7 +144,7 @@ def _points(layers: Iterable[Mapping[str, Any]], resource: str) -> Iterator[tupl
 
 
 def energy(found: Mapping[str, Any]) -> Html:
-    """Show the energy estimate by action."""
+    """Format the energy estimate by action."""
     total = found.get("estimate_uj")
     if not total:
         return Html("")
@@ -165,7 +163,7 @@ def _shares(
     named: Callable[[str], object] = short_name,
     coloured: Sequence[str] = (),
 ) -> Html:
-    """Show the parts of ``total`` with their shares and bars; ``coloured``: names in the order of colours."""
+    """Format the parts of ``total`` with their shares and bars; ``coloured``: names in the order of colours."""
     columns = (Column(titles[0]), Column(titles[1], number=True), Column("share", number=True), Column(" "))
     full = total if coloured else max(parts.values(), default=0)
     rows = [
@@ -188,7 +186,6 @@ def steps(report: Mapping[str, Any]) -> Html:
 
 
 def _ran(layers: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return operators in execution order, with the operators of a segment together."""
     first: dict[str, int] = {}
     for index, layer in enumerate(layers):
         first.setdefault(_place(layer), index)
@@ -200,7 +197,6 @@ def _place(layer: Mapping[str, Any]) -> str:
 
 
 def _box(name: str, layers: Sequence[Mapping[str, Any]], segments: Mapping[str, Mapping[str, Any]]) -> Html:
-    """Draw a segment with size, time and tensors, or a sequence of host operators with kinds and time."""
     count = f"{len(layers)} operator{'s' if len(layers) > 1 else ''}"
     segment = segments.get(name)
     if segment is None:
@@ -223,7 +219,7 @@ def live_bytes(report: Mapping[str, Any]) -> Html:
 def _live_segment(live: Mapping[str, Any], operators: Mapping[str, int]) -> Html:
     peak, owners = live["peak_bytes"], [own["name"] for own in live["owners"]]
     at = f"cycle {count_text(round(live['peak_cycle']))} of {live['segment']}"
-    text = f"{size_text(peak)} are in use at {at}, the most; {size_text(live['reserved_bytes'])} are reserved"
+    text = f"at most {size_text(peak)} are in use, at {at}; {size_text(live['reserved_bytes'])} are reserved"
     layers = [
         charts.StackedSeries(middle_cut(name, _LONGEST_NAME), own["first"], own["bytes"], operators.get(name))
         for name, own in zip(owners, live["owners"], strict=True)
@@ -266,7 +262,7 @@ _MEMORY = (
     ("binaries", "binary_bytes"),
 )
 
-# Descriptions of the machine's queues for readers.
+# Descriptions of the machine's queues.
 _ENGINES = {
     "mac": "multiplier array",
     "vector": "vector unit",
@@ -279,14 +275,14 @@ _ENGINES = {
 
 
 _ROOFLINE_NOTE = (
-    "Each dot is an operator. What was done for it before its turn, such as fetching weights, takes none of its "
-    "cycles, which can lift it above a slope."
+    "Each dot is an operator. Work for it before its turn, such as fetching weights, is not part of its cycles and "
+    "can lift it above a slope."
 )
 
 
 _SRAM_NOTE = (
-    "From the first cycle that writes a byte to the last that reads it. Each colour is what one operator wrote, an "
-    "input of the program, or constants on their way; point at it for its name. The dashed line marks the peak, whose "
+    "From the first cycle that writes a byte to the last that reads it. Each colour is the result of one operator, an "
+    "input of the program, or constants in transfer; point at it for its name. The dashed line marks the peak; its "
     "parts have the same colours below."
 )
 
@@ -300,7 +296,7 @@ def render(report: Mapping[str, Any], code: Mapping[int, OperatorCode] = Mapping
         Section("Why operators are on the host", _reasons(report)),
         Section("Summary", pairs(_summary(report), caption="latency, cycles and work of one inference")),
         Section("What runs where", steps(report), "From left to right, in the order in which it runs."),
-        Section("Where the cycles go", _causes(report), "Every cycle has one cause: what the run waited for then."),
+        Section("Where the cycles go", _causes(report), "Every cycle has one cause: what the run waits for."),
         Section(
             "Operators",
             _layers(layers, code),
@@ -309,18 +305,17 @@ def render(report: Mapping[str, Any], code: Mapping[int, OperatorCode] = Mapping
         Section("When operators ran", _time_lines(layers), "Engines over cycles; grey: idle, or waiting."),
         Section("What the engines did", _engines(report["engines"])),
         Section("Rooflines", rooflines(report), _ROOFLINE_NOTE),
-        Section("Instructions", section(code), "From the operator of the model to what computes it."),
+        Section("Instructions", section(code), "Instructions of each operator of the model."),
         Section("Memory", pairs(memory, caption="bytes by memory"), "Bytes of one inference."),
         Section("SRAM over time", live_bytes(report), _SRAM_NOTE),
         Section("Energy on the NPU, an estimate", energy(report.get("energy") or {})),
-        Section("Why the plan is as it is", _partition(report["partition"])),
+        Section("Choice of the plan", _partition(report["partition"])),
     ]
     note = f"{report['memory']} memory mode, compiler {report['compiler_version']}; modelled, not measured"
     return render_page(f"{report['model']} on {report['target']}", _figures(report), sections, note=note)
 
 
 def _figures(report: Mapping[str, Any]) -> Iterator[Figure]:
-    """Return the five headline numbers."""
     cycles = f"{count_text(report['cycles_total'])} NPU cycles"
     latency: float = report["modelled"]["latency_ms"]
     yield Figure("latency, modelled", time_text(1e6 * latency), cycles)
@@ -338,12 +333,11 @@ def _figures(report: Mapping[str, Any]) -> Iterator[Figure]:
 
 
 def _longest_part(report: Mapping[str, Any]) -> tuple[str, str]:
-    """Return label and key of the longest part of the latency."""
     return max(_LATENCY[1:], key=lambda part: float(report["modelled"][part[1]]))
 
 
 def _helping(report: Mapping[str, Any]) -> Figure:
-    """Return the change that would shorten the latency most: another placement, or the best tried machine."""
+    """Return the change that would shorten the latency most: another placement, or the best of the tried machines."""
     label = "what would help"
     if _longest_part(report)[1] == "host_ms" and (groups := _groups(report)):
         wanted = f"{counted(report['host_op_count'], 'operator')} on the NPU"
@@ -355,7 +349,7 @@ def _helping(report: Mapping[str, Any]) -> Figure:
 
 
 def _binding(report: Mapping[str, Any]) -> Figure:
-    """Return the longest part of the latency; if it is the NPU, the cause of most cycles."""
+    """Return the longest part of the latency. If it is the NPU, return the cause of most cycles."""
     label, part = _longest_part(report)
     if part != "npu_ms":
         share = share_text(report["modelled"][part] / (report["modelled"]["latency_ms"] or 1))
@@ -367,7 +361,6 @@ def _binding(report: Mapping[str, Any]) -> Figure:
 
 
 def _summary(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Return label and value pairs."""
     for label, key in _LATENCY:
         yield label, time_text(1e6 * report["modelled"][key])
     for label, key, text in _SUMMARY:
@@ -375,7 +368,6 @@ def _summary(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _causes(report: Mapping[str, Any]) -> Html:
-    """Show cycles by cause, and the effect of machine changes."""
     causes: Mapping[str, float] = report.get("causes", {})
     total = report["cycles_total"] or 1
     if not causes:
@@ -390,7 +382,6 @@ def _causes(report: Mapping[str, Any]) -> Html:
 
 
 def _defects(defects: Sequence[Mapping[str, str]]) -> Html:
-    """Show internal compiler failures, if any."""
     columns = tuple(map(Column, ("operator", "result", "exception", "where")))
     rows = [(item["op"], short_name(item["tensor"]), item["exception"], item["location"]) for item in defects]
     return table(columns, rows, caption="defects")
@@ -401,21 +392,19 @@ def _groups(report: Mapping[str, Any]) -> list[HostGroup]:
 
 
 def _reasons(report: Mapping[str, Any]) -> Html:
-    """Show operators on the host by cause, with remedies, and the command that quantises a float model."""
     if not (groups := _groups(report)):
-        return tag("p", "None is: the whole model runs on the NPU.")
+        return tag("p", "None: the whole model runs on the NPU.")
     command = f"odc-compile MODEL --target {report['target']} --quantize int8 --calibration DATA.npz -o PACKAGE"
     shown = tag("p", tag("code", command)) if "--quantize" in groups[0].remedy else ""
     return joined((bullets(group.line(report["macs"]) for group in groups), shown))
 
 
 def _partition(partition: Mapping[str, Any]) -> Html:
-    """Show the compared plans, the chosen one first."""
     chosen = partition["chosen"]
     if chosen is None:
-        return tag("p", "There was nothing to choose.")
+        return tag("p", "There was only one plan.")
     weighed = [("chosen" if plan == chosen else "", plan_text(plan)) for plan in partition["plans"]]
-    return table((Column(""), Column("plan")), weighed, caption="plans that were weighed")
+    return table((Column(""), Column("plan")), weighed, caption="compared plans")
 
 
 def _tensors(items: Iterable[Mapping[str, Any]]) -> Html:
@@ -444,7 +433,6 @@ def _engines(engines: Mapping[str, Mapping[str, float]]) -> Html:
 
 
 def _time_lines(layers: Sequence[Mapping[str, Any]]) -> Html:
-    """Draw one time line per segment: engines, and the operators that kept them busy."""
     timed = [layer for layer in layers if layer.get("spans")]
     found = (
         (name, [layer for layer in timed if layer["segment"] == name]) for name in dict.fromkeys(map(_place, timed))
@@ -470,16 +458,16 @@ def _layers(layers: Sequence[Mapping[str, Any]], code: Mapping[int, OperatorCode
     total = sum(layer["cycles"] for layer in layers) or 1
     links = {operator: tag("a", operator, href=f"#operator-{operator}") for operator in code}
     columns = (
-        Column("#", number=True, hint="place in the model"),
+        Column("#", number=True, hint="position in the model"),
         Column("operator", tight=True),
         Column("result"),
         Column("placed", tight=True),
         Column("MACs", number=True),
-        Column("cycles", number=True, hint="what the operator adds to the run"),
+        Column("cycles", number=True, hint="cycles that the operator adds to the run"),
         Column("share", number=True, hint="of all NPU cycles"),
         Column("where they go"),
         Column("bound by", tight=True),
-        Column("would help", tight=True, hint="twice as much of it makes the operator so many times as fast"),
+        Column("would help", tight=True, hint="speed-up of the operator with twice the resource"),
         Column("host, modelled", number=True),
         Column("reason", hint="and the line of the model's source, if it is known"),
     )

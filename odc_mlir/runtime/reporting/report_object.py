@@ -47,24 +47,24 @@ class ReportedOperator:
 
 
 class Report(dict[str, Any]):
-    """Report of a compilation: a plain dictionary that can show itself; :mod:`.report` describes its keys.
+    """Report of a compilation: a dictionary with methods that format it; :mod:`.report` describes its keys.
 
     ``json.dumps(report)`` and ``report["cycles_total"]`` work as for any dictionary.
     """
 
     @property
     def latency_ms(self) -> float:
-        """Return the modelled latency of one inference."""
+        """Modelled latency of one inference."""
         return float(self["latency_ms"])
 
     @property
     def cycles(self) -> int:
-        """Return the NPU cycles of one inference."""
+        """NPU cycles of one inference."""
         return int(self["cycles_total"])
 
     @property
     def operators(self) -> tuple[ReportedOperator, ...]:
-        """Return the model's operators, in its order."""
+        """The model's operators, in its order."""
         same = ("name", "op", "placed", "segment", "reason", "macs", "cycles")
         return tuple(
             ReportedOperator(
@@ -101,7 +101,6 @@ class Report(dict[str, Any]):
         return "\n".join((report_table.headline(self), *lines))
 
     def _repr_html_(self) -> str:
-        """Show the summary and the slowest operators in a notebook."""
         rows = []
         for item in sorted(self.operators, key=lambda item: (-item.cycles, -item.host_ns))[:_ROWS]:
             host = time_text(item.host_ns) if item.placed != "npu" else NOTHING
@@ -157,7 +156,6 @@ def _refuse(text: str) -> Any:
 
 
 def _number(text: str) -> int | float:
-    """Check a number; raise ValueError for a value that no report can have."""
     value = float(text)
     if not -_LARGEST <= value <= _LARGEST:
         _refuse(text)
@@ -168,10 +166,10 @@ _OF_MODELS = frozenset({"latency_ms", "cycles", "operators", "to_html", "to_csv"
 
 
 class UnmodelledReport(Report):
-    """A report without cycles and times. Attributes that need cycles or times raise UnsupportedError."""
+    """A report without cycles and times. Attributes that need these raise UnsupportedError."""
 
     def __getattribute__(self, name: str) -> Any:
-        """Return an attribute; raise UnsupportedError for an attribute that needs a modelled machine."""
+        """Return an attribute; raise UnsupportedError for one that needs a modelled machine."""
         if name in _OF_MODELS:
             raise UnsupportedError(f"there is no model of code for {self['target']}", hint="measure its runs")
         return super().__getattribute__(name)
@@ -181,7 +179,6 @@ class UnmodelledReport(Report):
         return "\n".join((self.headline(), *rows))
 
     def _repr_html_(self) -> str:
-        """Show the summary and the first operators in a notebook."""
         return small_table(self.headline(), ("operator", "result", "placed"), self._rows())
 
     def _rows(self) -> list[tuple[str, str, str]]:
@@ -199,7 +196,7 @@ class UnmodelledReport(Report):
 
 
 def is_modelled(plan: Plan) -> bool:
-    """Return whether a package's machine has modelled cycles and times, which only machines with memories have."""
+    """Return whether the package's machine has modelled cycles and times. Only machines with memories have them."""
     return plan.memory is not None or plan.target in targets.names()
 
 

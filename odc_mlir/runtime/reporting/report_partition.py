@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def placements(package: Package, plan: Plan, work: Measured, target: str | None) -> list[dict[str, Any]]:
-    """Return a record for each operator of the model, in its order; ``placed`` is ``target`` or the host."""
+    """Return a record for each operator of the model, in order; ``placed`` is ``target`` or the host."""
     lines = source_lines.decode(package.graph.metadata.get(source_lines.NAME))
     segments = {index: step.name for step in plan.segments for index in step.operators}
     return [
@@ -73,7 +73,7 @@ def _listed(record: Mapping[str, Any], key: str) -> Sequence[Any]:
 
 
 def _is_plan(entry: Any) -> bool:
-    """Return whether a partition record has our form; the report is complete without it otherwise."""
+    """Return whether a partition record has our form. Other records are left out of the report."""
     numbers = ("estimate_ns", "segments", "npu_operators")
     return (
         isinstance(entry, dict)
@@ -106,7 +106,7 @@ def _segment(
 
 
 def plan_lines(report: Mapping[str, Any]) -> Iterator[str]:
-    """Return one line for the plan and one for the next best plan, for terminals."""
+    """Yield one line for the plan and one for the next best plan, for terminals."""
     partition = report["partition"]
     chosen, runner_up = partition["chosen"], partition["runner_up"]
     if chosen is None:
@@ -134,11 +134,11 @@ def plan_text(plan: Mapping[str, Any]) -> str:
 
 _KINDS_SHOWN = 6
 _LINES_SHOWN = 3
-_CONVERSIONS = ("QUANTIZE", "DEQUANTIZE")  # involve real numbers in any model
+_CONVERSIONS = ("QUANTIZE", "DEQUANTIZE")  # have real numbers in every model
 
 
 class HostGroup(NamedTuple):
-    """Operators on the host for one ``cause``; ``remedy`` is empty if none is known."""
+    """Operators on the host for one ``cause``; ``remedy`` is empty if unknown."""
 
     cause: str
     remedy: str
@@ -160,7 +160,7 @@ class HostGroup(NamedTuple):
 def host_groups(layers: Iterable[Mapping[str, Any]], target: str | None, *, quantized: bool) -> list[HostGroup]:
     """Group ``layers`` on the host by cause, sorted by multiply-accumulates, then number of operators.
 
-    ``quantized``: the model was quantised in the same call, so its real tensors are intentional.
+    ``quantized``: the model was quantised in the same call, so its real tensors are intentional
     """
     layers = list(layers)
     of_reals = _SEE_VERDICT if quantized else _REST if any(item["placed"] == "npu" for item in layers) else _QUANTISE
@@ -184,7 +184,6 @@ def host_groups(layers: Iterable[Mapping[str, Any]], target: str | None, *, quan
 
 
 def _key(op: str, reason: str) -> tuple[tuple[str, ...], int]:
-    """Return the key of the cause, and the bytes that the operator needs."""
     if (found := TypeReason.parse(reason)) and op not in _CONVERSIONS:
         dtype = DTYPES.get(found.dtype)
         return ("type", "real" if dtype is not None and dtype.kind == "float" else found.dtype), 0
@@ -193,14 +192,13 @@ def _key(op: str, reason: str) -> tuple[tuple[str, ...], int]:
             return ("memory", str(memory.allowed_bytes)), memory.needed_bytes
         name, _, way = memory.edge
         return ("whole", str(memory.allowed_bytes), name, way), memory.needed_bytes
-    # Reasons start with the violated rule; the rest of the text differs between operators.
+    # The text before the colon is the violated rule, the rest depends on the operator.
     return ("rule", op, reason.partition(":")[0]), 0
 
 
 def _explained(key: tuple[str, ...], reason: str, target: str | None, of_reals: str, need: int) -> tuple[str, str]:
-    """Return cause and remedy; ``of_reals`` is the remedy for real numbers."""
     if key[0] in ("memory", "whole"):
-        detail = f"with inputs and outputs {size_text(need)} are asked for, {count_text(int(key[1]))} are allowed"
+        detail = f"with inputs and outputs it needs {size_text(need)}, {count_text(int(key[1]))} are allowed"
         if key[0] == "memory":
             return f"SRAM is too small: {detail}", _MORE_SRAM
         name, way = key[2:]
@@ -208,7 +206,7 @@ def _explained(key: tuple[str, ...], reason: str, target: str | None, of_reals: 
     if key[0] != "type":
         return reason, ""
     takes = listed(targets.ELEMENT_TYPES)
-    named = f"{target} takes {takes}" if target is not None else "the target does not take that"
+    named = f"{target} takes {takes}" if target is not None else "the target does not take this type"
     if key[1] == "real":
         example = reason.rpartition(" ")[2]
         return f"they compute {example}, but {named}", of_reals
@@ -218,8 +216,7 @@ def _explained(key: tuple[str, ...], reason: str, target: str | None, of_reals: 
 
 
 _MORE_SRAM = (
-    "raise --sram-limit (without --allow-host the least one that everything runs with is named), "
-    "or take a target with more"
+    "raise --sram-limit (without --allow-host, the error names the least sufficient limit), or use a target with more"
 )
 _SMALLER = {
     "enters": "give the model a smaller one, or allow more SRAM (--sram-limit, a target with more)",
@@ -227,7 +224,7 @@ _SMALLER = {
     "scores of all classes), or allow more SRAM (--sram-limit, a target with more)",
 }
 _QUANTISE = "quantise the model: --quantize int8 --calibration DATA.npz"
-_SEE_VERDICT = "quantising left them so, see its verdict"
+_SEE_VERDICT = "the quantiser kept them real, see its verdict"
 _REST = "the rest of the model is quantised: quantise the float model as a whole (odc-quantize)"
 
 

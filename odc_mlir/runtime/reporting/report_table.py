@@ -1,6 +1,6 @@
 """A compile report as text and CSV: the slowest operators, the limit of each, and the explanation of cycles.
 
-Columns have the same names as in Arm Vela's tables if they mean the same (``cycles_total``, ``Op Cycles``, …), so that
+Columns with the same meaning as in Arm Vela's tables have the same names (``cycles_total``, ``Op Cycles``, …), so that
 the tables can be compared side by side.
 """
 
@@ -18,7 +18,7 @@ _CAUSES_SHOWN = 4
 
 
 def causes_of_segments(explanations: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Return cycles by cause, largest first; they add up to the cycles of explained segments."""
+    """Return cycles by cause, largest first. They add up to the cycles of explained segments."""
     total: Counter[str] = Counter()
     for explanation in explanations:
         total.update(explanation.get("causes", {}))
@@ -42,7 +42,7 @@ def energy_line(energy: Mapping[str, Any]) -> str:
 
 
 def help_text(layer: Mapping[str, Any]) -> str:
-    """Format the change that speeds up an operator most: ``sram 1.6x``, or a dash."""
+    """Format the change that speeds up an operator most, such as ``sram 1.6x``, or a dash."""
     helps = layer.get("helps", ())
     return f"{helps[0]['change']} {helps[0]['speedup']:.2g}x" if helps else NOTHING
 
@@ -50,7 +50,7 @@ def help_text(layer: Mapping[str, Any]) -> str:
 def explanation_lines(
     causes: Mapping[str, float], what_if: Mapping[str, Mapping[str, Any]], cycles: int
 ) -> Iterator[str]:
-    """Return lines with an inference's cycles by cause, and the effect of machine changes."""
+    """Yield lines with an inference's cycles by cause, and the effect of machine changes."""
     if not causes or not cycles:
         return
     shown = list(causes.items())[:_CAUSES_SHOWN]
@@ -95,7 +95,7 @@ def bound_by(layer: Mapping[str, Any]) -> str:
 
 
 def layer_lines(report: Mapping[str, Any], *, width: int, top: int) -> Iterator[str]:
-    """Return a table of the ``top`` operators by time, with names shortened to fit into ``width`` characters."""
+    """Yield a table of the ``top`` operators by time, with names shortened to fit into ``width`` characters."""
     clock = report["clock_hz"] or 1
 
     def nanoseconds(layer: Mapping[str, Any]) -> float:
@@ -175,7 +175,7 @@ def network_csv(reports: Iterable[Mapping[str, Any]]) -> str:
 
 
 def layer_csv(reports: Iterable[Mapping[str, Any]]) -> str:
-    """Return one line per operator; after the common columns, busy cycles of every engine."""
+    """Return one line per operator. Busy cycles of every engine follow the common columns."""
     reports = list(reports)
     engines = sorted({name for r in reports for layer in r["layers"] for name in layer.get("busy_cycles", {})})
     lines = []

@@ -21,21 +21,21 @@ from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.policy.ranges import most_sizes_differ, sizes_differ
 
 _MOST_CLASSES = 1 << 31
-# A score is chance up to this many standard deviations above the chance level, but at most half-way to 100 %.
+# Number of standard deviations above the chance level that still count as chance, at most half-way to 100 %.
 DEVIATIONS = 3.0
 UNLIKELY = math.erfc(DEVIATIONS / math.sqrt(2.0)) / 2.0  # probability of a larger deviation to one side
 _MOST_OF_REST = 0.5
-_MOST_EXACT = 1000  # largest number of trials for an exact test; beyond it, the normal approximation is used
+_MOST_EXACT = 1000  # largest number of trials for an exact test instead of the normal approximation
 # Logits and shares above these values mean yes.
 _LOGIT, _SHARE = 0.0, 0.5
 _NO_AND_YES = ([0.0, 1.0], [-1.0, 1.0])
 LOWER_IS_BETTER = frozenset({"rmse", "mae"})
-MOST_SINGLE = 16  # up to this number of columns, each column may be a separate quantity
+MOST_SINGLE = 16  # largest number of columns that may be separate quantities
 OF_NUMBERS = frozenset({"rmse", "psnr_db"})  # metrics for labels with as many numbers as the output
 
 
 def score(outputs: Sequence[Array], expected: Array) -> tuple[str, float]:
-    """Return a metric's name and value for one output per sample: the first of :func:`scores`."""
+    """Return the name and value of the first of :func:`scores`, for one output per sample."""
     return next(iter(scores(outputs, expected).items()))
 
 
@@ -71,14 +71,14 @@ def are_shares(labels: Array) -> bool:
 
 
 def _may_be_picture(output: Array) -> bool:
-    """Return whether an output has several axes or many elements: PSNR makes no sense for a short row of numbers."""
+    """Return whether an output has several axes or many elements. PSNR is meaningless for a short row of numbers."""
     return output.size > MOST_SINGLE or np.squeeze(output).ndim > 1
 
 
 def _are_alike(output: Array, labels: Array) -> bool:
-    """Return whether both have the same order of elements: shapes without axes of 1 are equal, or one of them is flat.
+    """Return whether both have the same order of elements: equal shapes apart from axes of 1, or a flat shape.
 
-    Equal sizes with other shapes mean labels in another order, such as channels first.
+    Equal sizes with other shapes mean another order of labels, such as channels first.
     """
     forms = [tuple(extent for extent in array.shape if extent != 1) for array in (output, labels)]
     return output.size == labels.size and (forms[0] == forms[1] or min(map(len, forms)) <= 1)
@@ -114,7 +114,7 @@ def yes_above(outputs: Sequence[Array], expected: Array) -> float | None:
     """Return the threshold above which outputs mean yes: 0 for logits, 0.5 for shares; None for other labels.
 
     Such labels are booleans, or have two values (1, and 0 or -1), and the outputs predict them better than chance.
-    Outputs near 0 and 1, as those of regressions, count as shares.
+    Outputs near 0 and 1, such as outputs of regressions, count as shares.
     """
     if len(outputs) != len(expected) or expected.dtype.kind not in "biuf":
         return None
@@ -153,7 +153,7 @@ class Chance:
         return self.percent - DEVIATIONS * self.deviation
 
     def may_be(self, right_percent: float) -> bool:
-        """Return whether a score is no better than chance; a score more than half-way to 100 % always is better."""
+        """Return whether a score is no better than chance. A score more than half-way to 100 % always is better."""
         return right_percent <= min(self.most_percent, self.percent + _MOST_OF_REST * (100.0 - self.percent))
 
 
@@ -172,7 +172,7 @@ def by_chance(outputs: Sequence[Array], labels: Array) -> Chance | None:
 def guessing(outputs: Sequence[Array], labels: Array) -> Chance:
     """Return the chance level of guessing one of the classes in labels and answers.
 
-    If most answers are classes that no label has, only the labels' classes count: the answers are unrelated to labels.
+    If no label has the classes of most answers, only the labels' classes count: the answers are unrelated to labels.
     """
     labels = as_classes(outputs, labels)
     chosen = chosen_classes(outputs, labels)
@@ -188,7 +188,7 @@ def _chance(share: float, count: int) -> Chance:
 
 
 def sign_test(more: int, less: int) -> float:
-    """Return the probability that at least ``more`` of ``more + less`` differing samples go one way by chance."""
+    """Return the probability that chance changes at least ``more`` of ``more + less`` samples in the same direction."""
     changed = more + less
     if changed > _MOST_EXACT:
         return math.erfc((more - less - 1) / math.sqrt(2.0 * changed)) / 2.0
@@ -213,7 +213,6 @@ def as_classes(outputs: Sequence[Array], expected: Array) -> Array:
 
 
 def _one_hot(outputs: Sequence[Array], expected: Array) -> Array | None:
-    """Return the classes of one-hot rows; None for other labels."""
     width = _classes(outputs[0]) if len(outputs) else 0
     if not width or any(o.size != e.size or _classes(o) != width for o, e in zip(outputs, expected, strict=True)):
         return None
@@ -225,7 +224,7 @@ def _one_hot(outputs: Sequence[Array], expected: Array) -> Array | None:
 def chosen_classes(outputs: Sequence[Array], expected: Array) -> Array | None:
     """Return the answered class for each element of ``expected``; None unless ``expected`` holds classes.
 
-    The class is the index of the largest element, or the integer that an integer output holds.
+    The class is the index of the largest element, or the value of an integer output.
     """
     if expected.dtype.kind not in "iu":
         return None
@@ -239,7 +238,6 @@ def chosen_classes(outputs: Sequence[Array], expected: Array) -> Array | None:
 
 
 def _are_classes(outputs: Sequence[Array], expected: Array) -> bool:
-    """Return whether there is one label per row of the outputs, or per output of several elements."""
     return _has_rows(outputs, expected) or (expected.ndim == 1 and all(o.size > 1 for o in outputs))
 
 
@@ -256,7 +254,7 @@ Reals = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """The RMSE before and after quantising without outliers; ``far``: number of outliers."""
+    """RMSE without outliers, before and after quantising; ``far``: number of outliers."""
 
     far: int
     before: float
@@ -269,7 +267,7 @@ class Near:
 
 @dataclass(frozen=True, slots=True)
 class ColumnScore:
-    """Score of one column before and after quantising, and the decrease of the first metric."""
+    """Score of one column before and after quantising; ``drop``: decrease of the first metric."""
 
     column: int
     before: Mapping[str, float]
@@ -288,8 +286,8 @@ class ColumnScore:
 class Scored:
     """Scores of a quantised model over all columns, and of single ``columns``, worst first.
 
-    ``count``: number of scored columns. ``drop``: loss, which columns of the same kind share; ``column_drop``: loss of
-    the worst of these columns. ``near``: scores without outlying labels.
+    ``count``: number of scored columns. ``drop``: loss, common to columns of the same kind; ``column_drop``: loss of
+        the worst of these columns. ``near``: scores without outlying labels.
     """
 
     after: Mapping[str, float]
@@ -317,7 +315,7 @@ class Scored:
 class Scorer:
     """Scorer by ``labels`` of answers relative to the float model's ``answers`` (one array per sample).
 
-    ``before``: scores of the float model; ``unscored``: columns whose labels never vary.
+    ``before``: scores of the float model; ``unscored``: columns whose labels never vary
     """
 
     def __init__(self, answers: Sequence[Array], labels: Array) -> None:
@@ -344,7 +342,7 @@ class Scorer:
         return self._many is not None
 
     def of(self, answers: Sequence[Array]) -> Scored:
-        """Return the score of ``answers`` of another model."""
+        """Return the score of another model's ``answers``."""
         after = scores(answers, self.labels)
         if self._own is not None:
             found = self._own.compared(answers)
@@ -374,7 +372,7 @@ def score_lines(answers: Sequence[Array], labels: Array) -> list[str]:
         lines.append(f"{metric} of column {item.column} {score_text(metric, value)}{r2} {over}")
         lines += _without_far(metric, item.near)
     left = found.count - len(found.columns)
-    lines += [f"{left} columns that are told better are left out"] if left > 0 else []
+    lines += [f"{left} columns with better scores are left out"] if left > 0 else []
     return lines + ([f"{same_labels_text(scorer.unscored)} and have no score"] if scorer.unscored else [])
 
 
@@ -383,7 +381,7 @@ def _without_far(metric: str, near: Near | None) -> list[str]:
 
 
 def same_labels_text(places: Sequence[int]) -> str:
-    """Return the text for columns at ``places`` whose labels never vary."""
+    """Return a message about columns whose labels never vary."""
     named = 4
     some = ", ".join(map(str, places[:named])) + (", …" if len(places) > named else "")
     return f"labels of column{'s' if len(places) > 1 else ''} {some} are the same for all samples"
@@ -420,7 +418,7 @@ def _own_columns(answers: Sequence[Array], labels: Array) -> list[int]:
 class _Numbers:
     """Numeric labels, [samples, rows, columns], with the float model's answers.
 
-    ``places``: scored columns, default all. ``alike``: columns of one kind; errors are relative to the common range.
+    ``places``: scored columns (default: all). ``alike``: columns of one kind, with errors relative to the common range.
     """
 
     def __init__(
@@ -440,8 +438,8 @@ class _Numbers:
         return len(self._places)
 
     def compared(self, answers: Sequence[Array]) -> list[ColumnScore]:
-        """Return the scores of the columns that lose most, worst first; of equal losses, lower scores come first."""
-        listed = 16  # limit on columns; a finding names those that lose most
+        """Return the scores of the columns with the largest loss, worst first; equal losses by score."""
+        listed = 16  # limit on columns
         after = self._given(answers)
         drops = self._drops(after)
         order = np.lexsort((-self._parts[0].shares, -drops))[:listed].tolist()
@@ -509,14 +507,14 @@ def _rmse(labels: Reals, given: Reals, where: NDArray[np.bool_] | None = None) -
 
 
 def _falls(before: Reals, after: Reals) -> Reals:
-    """Return the decrease of metrics; infinite where a number becomes NaN."""
+    """Return the decrease of metrics; infinite if a number becomes NaN."""
     with np.errstate(invalid="ignore"):
         falls = np.where(before == after, 0.0, before - after)
     return np.asarray(np.where(np.isnan(falls), np.where(np.isnan(before), 0.0, np.inf), falls))
 
 
 def _near(labels: Reals, alike: bool) -> NDArray[np.bool_]:
-    """Return which labels are no outliers, among all or in their column."""
+    """Return a mask of labels that are no outliers, among all labels or in their column."""
     if alike:
         return _within_fences(labels)
     return np.stack([_within_fences(labels[..., number]) for number in range(labels.shape[-1])], axis=-1)
@@ -529,8 +527,8 @@ def _within_fences(labels: Reals) -> NDArray[np.bool_]:
     return np.asarray((labels >= low - reach) & (labels <= high + reach))
 
 
-# Accepted probabilities that a loss is due to chance: over all classes checked against limits, and per reported class.
-_RISK, _RISK_TOLD = 0.01, 0.05
+# Accepted probabilities of a loss by chance: over all classes checked against limits, and per reported class.
+_RISK, _RISK_REPORTED = 0.01, 0.05
 _NAMED_CLASSES = 3
 
 
@@ -538,7 +536,7 @@ _NAMED_CLASSES = 3
 class Recall:
     """Recall of the class ``label`` in percent, ``before`` and ``after`` quantising; ``samples``: samples with it.
 
-    ``lost`` and ``gained``: samples with fewer and with more right answers.
+    ``lost`` and ``gained``: samples with fewer and with more right answers
     """
 
     label: int
@@ -555,7 +553,7 @@ class Recall:
 
     @property
     def chance(self) -> float:
-        """Return the probability that at least ``lost`` of the changed samples get worse by chance."""
+        """Probability that chance worsens at least ``lost`` of the changed samples."""
         return sign_test(self.lost, self.gained)
 
     def to_dict(self) -> dict[str, Any]:
@@ -572,7 +570,7 @@ def recalls(before: Sequence[Array], after: Sequence[Array], labels: Array) -> l
     places = places.reshape(-1)
     was, is_right = ((found == labels.ravel()).astype(np.float64) for found in (was_chosen, is_chosen))
     samples = np.repeat(np.arange(len(labels)), labels.size // len(labels))
-    # For each pair of sample and class: by how many the number of right answers grows.
+    # Growth of the number of right answers for each pair of sample and class.
     pairs, inverse = np.unique(samples * len(classes) + places, return_inverse=True)
     change = np.bincount(inverse.reshape(-1), weights=is_right - was)
 
@@ -590,29 +588,28 @@ def recalls(before: Sequence[Array], after: Sequence[Array], labels: Array) -> l
 
 
 def recall_drop(found: Sequence[Recall]) -> float:
-    """Return the largest decrease in recall of a class, in points, that chance does not explain; 0 if there is none."""
+    """Return the largest decrease in recall of a class, in points, beyond chance; 0 if there is none."""
     return max((item.fall for item in found if item.chance <= _RISK / len(found)), default=0.0)
 
 
 def recall_findings(found: Sequence[Recall]) -> list[str]:
-    """Return texts for classes that lose more than ten points of recall."""
-    # Least loss that is reported, in percentage points.
-    told_points = 10.0
-    lost = [item for item in found if item.fall > told_points and item.chance <= _RISK_TOLD]
+    """Return messages about classes that lose more than ten points of recall."""
+    least_points = 10.0  # percentage points
+    lost = [item for item in found if item.fall > least_points and item.chance <= _RISK_REPORTED]
     lost.sort(key=lambda item: -item.fall)
-    luck = "" if recall_drop(found) else ", or it is luck, which recall_drop leaves out"
+    luck = "" if recall_drop(found) else ", or chance explains it, which recall_drop leaves out"
     return [
         f"recall of class {item.label} falls from {item.before:.1f} to {item.after:.1f} % "
-        f"({counted(item.samples, 'sample')}): what tells it from others is finer than codes{luck}; more bits for the "
+        f"({counted(item.samples, 'sample')}): it differs from others by less than a code{luck}; more bits for the "
         "last layers may keep it"
         for item in lost[:_NAMED_CLASSES]
     ]
 
 
 def never_answered(name: str, outputs: Sequence[Array], classes: int) -> str | None:
-    """Return the text about classes that are never answered; None if all occur or samples are fewer than ``classes``.
+    """Return a message about classes that are never answered; None if all occur or samples are fewer than ``classes``.
 
-    ``outputs``: class scores ``[..., classes]`` of each sample, from the output called ``name``.
+    ``outputs``: class scores ``[..., classes]`` of each sample, from the output ``name``
     """
     if len(outputs) < classes or any(output.size % classes for output in outputs):
         return None
@@ -623,7 +620,7 @@ def never_answered(name: str, outputs: Sequence[Array], classes: int) -> str | N
     names = ", ".join(map(str, missing[:_NAMED_CLASSES].tolist())) + (", …" if missing.size > _NAMED_CLASSES else "")
     return (
         f"the float model answers {missing.size} of {classes} classes for no sample ({names}) in output {name!r}: "
-        "whether the quantised one does is not checked; give samples of them"
+        "the quantised model is not checked for these; give samples of them"
     )
 
 

@@ -1,4 +1,4 @@
-"""Sessions: a model, its buffers, and its life cycle from loading to running; see :class:`Session`."""
+"""Sessions: a model, its buffers, and its life cycle from loading to running."""
 
 from __future__ import annotations
 

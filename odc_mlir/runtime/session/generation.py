@@ -1,4 +1,4 @@
-"""Text generation: the interface of a language model's step, and the loop over tokens."""
+"""Text generation: the inputs and outputs of a language model's step, and the loop over tokens."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Cache(NamedTuple):
 class StepInterface:
     """Positions of a step's inputs and outputs, and the numbers of tokens in a step and in the context.
 
-    ``context`` and ``vocabulary`` are None if unknown. A model whose step has no caches keeps its state itself.
+    ``context`` and ``vocabulary`` are None if unknown. If a step has no caches, the model keeps its state itself.
     """
 
     token: int
@@ -50,7 +50,7 @@ class StepInterface:
     vocabulary: int | None
 
     def to_dict(self, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]) -> dict[str, Any]:
-        """Return the interface as plain data that refers to tensors by name."""
+        """Return the interface as plain data, with names of tensors."""
         found: dict[str, Any] = {"token": inputs[self.token].name}
         found["position"] = None if self.position is None else inputs[self.position].name
         found["mask"] = None if self.mask is None else inputs[self.mask].name
@@ -64,11 +64,10 @@ class StepInterface:
 def find_interface(
     inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], given: Mapping[str, int | str] | None = None
 ) -> StepInterface:
-    """Return the interface of a step; ``given``: names or numbers of its ``token``, ``position``, ``mask``, ``logits``.
+    """Return the interface of a step; ``given``: names or positions of ``token``, ``position``, ``mask``, ``logits``.
 
-    Token and position are integers, distinguished by name or else by order. A cache is an input for which an output
-    exists that differs only in the dimension of tokens. The mask is the remaining input. Raises InputError for a model
-    without such an interface.
+    Token and position are integers, distinguished by name or else by order. A cache is an input with an output that
+    differs only in the dimension of tokens. The mask is the remaining input. Raises InputError for other models.
     """
     chosen = {name: _place(name, at, outputs if name == "logits" else inputs) for name, at in (given or {}).items()}
     logits = chosen.pop("logits", None)
@@ -154,7 +153,7 @@ class TokenStep:
 class TokenStream:
     """A text in progress: ``length`` tokens and their cache rows, in the types of the step with the fewest tokens.
 
-    The step with the most tokens reads prompts, padded in front; the mask hides padding, whose cache rows are dropped.
+    The step with the most tokens reads prompts, padded in front. The mask hides padding, whose cache rows are dropped.
     """
 
     def __init__(self, steps: Iterable[TokenStep]) -> None:
@@ -165,7 +164,7 @@ class TokenStream:
         self._rows = list(map(initial_contents, self._infos))
 
     def feed(self, ids: Sequence[int]) -> Array:
-        """Read ``ids`` and return the logits of the next token, or the next token if the model chooses it itself."""
+        """Read ``ids`` and return the logits of the next token, or the token itself if the model chooses it."""
         at, result = 0, np.zeros(0)
         while at < len(ids):
             face = self._prefill.interface
@@ -224,13 +223,12 @@ def _encoded(info: TensorInfo, values: Any) -> Array:
 
 
 def _last(array: Array, axis: int, count: int) -> Array:
-    """Return the last ``count`` rows along ``axis``."""
     size = array.shape[axis]
     return array[(slice(None),) * axis + (slice(size - count, size),)]
 
 
 def _converted(values: Array, source: TensorInfo, wanted: TensorInfo) -> Array:
-    """Convert cache rows between the element types and parameters of two tensors."""
+    """Convert cache rows from the type and quantisation of ``source`` to those of ``wanted``."""
     if (source.dtype, source.quant) == (wanted.dtype, wanted.quant):
         return values
     return to_codes(wanted, to_reals(source, values)).astype(wanted.info.numpy, copy=False)
@@ -238,7 +236,7 @@ def _converted(values: Array, source: TensorInfo, wanted: TensorInfo) -> Array:
 
 @dataclass(frozen=True)
 class Sampling:
-    """Choice of the next token: the likeliest for ``temperature`` 0, else drawn from the ``top_k`` likeliest."""
+    """Choice of the next token: the likeliest for ``temperature`` 0, else a random one of the ``top_k`` likeliest."""
 
     temperature: float = 0.0
     top_k: int | None = None
@@ -272,8 +270,8 @@ def generate(
 ) -> list[int]:
     """Return the tokens that follow ``prompt_ids``, at most ``max_tokens``, up to the first token in ``stop``.
 
-    ``on_token`` is called with each token. Raises InputError for ids outside the vocabulary and, before the first step,
-    for texts longer than the context.
+    ``on_token`` is called with each token. Raises InputError for ids outside the vocabulary. Texts longer than the
+    context raise InputError before the first step.
     """
     face, prompt = stream.step.interface, [_checked_id(at, id, stream) for at, id in enumerate(prompt_ids)]
     if not prompt:
@@ -282,7 +280,7 @@ def generate(
         raise OptionError(f"max_tokens is {max_tokens!r}", hint="use an integer from 1")
     if face.vocabulary is None and sampling.temperature:
         raise OptionError("the model chooses the token itself, so there is nothing to sample", hint="use temperature 0")
-    # The last generated token is not fed to the model, so it needs no place in the context.
+    # The last generated token is not fed to the model, so it needs no room in the context.
     if face.context is not None and (needed := len(prompt) + max_tokens - 1) > face.context:
         room = face.context - len(prompt) + 1
         raise InputError(
@@ -321,7 +319,7 @@ def _exposed(port: SessionPort) -> TensorInfo:
 
 
 def other_steps(loader: Loader, step: TokenStep) -> list[TokenStep]:
-    """Return the steps of other signatures for other numbers of tokens, with the same caches as ``step``."""
+    """Return the steps of other signatures that take other numbers of tokens and have the same caches as ``step``."""
     found = []
     for signature in loader.source.records.signatures if step.interface.caches else ():
         with suppress(OdcError):  # other signatures need not be steps
@@ -333,7 +331,7 @@ def other_steps(loader: Loader, step: TokenStep) -> list[TokenStep]:
 
 
 def _caches(step: TokenStep) -> list[tuple[int, tuple[int, ...]]]:
-    """Return the context size (with an empty tuple), then each cache's axis of tokens and other sizes."""
+    """Return what steps must share to exchange rows: context size, and token axis and other sizes of each cache."""
     face = step.interface
     shapes = [(item.axis, step.outputs[item.output].static_shape) for item in face.caches]
     return [(face.context or 0, ()), *((axis, shape[:axis] + shape[axis + 1 :]) for axis, shape in shapes)]

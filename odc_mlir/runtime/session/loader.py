@@ -1,4 +1,4 @@
-"""The model of a session: source, inputs and outputs, choices about running, and replacement by new models."""
+"""The model of a session: its source, inputs, outputs and backends, and its replacement by new models."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from odc_mlir.runtime.session.tensors import SessionPort, port_at, tensorinfo
 
 HOST, NPU, LITERT, NATIVE = "host", "npu", "litert", "native"
 CPU = "cpu"
-# Names that other runtimes use for kernels on the CPU. They select our host kernels.
+# Backends by name. The CPU kernels of other runtimes correspond to our host kernels.
 NAMES: Mapping[str, str] = MappingProxyType(
     {"cpu": HOST, "host": HOST, "builtin": HOST, "npu": NPU, "litert": LITERT, "native": NATIVE}
 )
@@ -76,7 +76,7 @@ def parse_assignments(text: str) -> dict[int, str]:
 
 
 def usable_backends(names: Sequence[str], plan: Plan | None) -> tuple[str, ...]:
-    """Return the backends that can run an operator here, best first; raise SessionError if none can."""
+    """Return the backends that can run an operator here, most preferred first; raise SessionError if there is none."""
     if not names:
         return (NPU, HOST) if plan is not None else (HOST,)
     found: list[str] = []
@@ -102,7 +102,7 @@ _MAX_PATH_BYTES = 1023
 
 @dataclass
 class Choices:
-    """Choices of the user that apply to every model of the session."""
+    """Settings of the user that apply to every model of the session."""
 
     settings: dict[str, str] = field(default_factory=dict)
     strict: bool = False
@@ -148,28 +148,27 @@ class Loader:
             self._see(0)
 
     def _see(self, subgraph: int) -> None:
-        """Set inputs and outputs from ``subgraph``."""
         self.inputs, self.outputs = _ports(self.source, subgraph)
         self.input_shapes = {}
         self.output_shapes = [port.info.shape for port in self.outputs]
 
     @property
     def source(self) -> Source:
-        """The source of the model; raises SessionError if there is none."""
+        """The source of the model; raises SessionError before a model is loaded."""
         if self._source is None:
             raise SessionError("the session has no model")
         return self._source
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of the model, the key of its records and compiled files."""
+        """SHA-256 of the model, the key of its records and compiled files."""
         if self._digest is None:
             self._digest = model_digest(self.source)
         return self._digest
 
     @contextmanager
     def file(self) -> Iterator[Path]:
-        """Provide a file of the model."""
+        """Provide a file that contains the model."""
         if self.source.path is not None:
             yield self.source.path
             return
@@ -182,12 +181,12 @@ class Loader:
 
     @property
     def workspace(self) -> str:
-        """The folder for traces, profiles and records."""
+        """Folder for traces, profiles and records."""
         chosen = self.choices.workspace
         return self.settings.get("WORKSPACE_DIR") if chosen is None else chosen
 
     def workspace_file(self, name: str) -> Path:
-        """Return the path of a file in the workspace; raise SessionError if there is none."""
+        """Return the path of a file in the workspace; raise SessionError without a workspace."""
         if not self.workspace:
             raise SessionError("the workspace is empty", hint="name a folder with set_workspace")
         return Path(self.workspace, name)
@@ -195,7 +194,7 @@ class Loader:
     # Choices about this model.
 
     def set_backends(self, text: str) -> None:
-        """Set the preferred backends, a list such as ``"npu;cpu"``. Names are checked later, in prepare."""
+        """Set the preferred backends, a list such as ``"npu;cpu"``. The session checks the names in prepare."""
         if not isinstance(text, str):
             raise SessionError(f"the backends must be text such as 'npu;cpu', not {type(text).__name__}")
         if len(text.encode()) > _MAX_LIST_BYTES:
@@ -211,7 +210,7 @@ class Loader:
 
     @property
     def backends(self) -> tuple[str, ...]:
-        """The backends in order of preference; empty: the compiled plan, else the host."""
+        """The backends in order of preference. Empty: the compiled plan, else the host."""
         return self._backends if self._backends is not None else split_backends(self.settings.get("BACKENDS"))
 
     @property
@@ -220,7 +219,7 @@ class Loader:
         return parse_assignments(self.settings.get("OP_BACKEND_MAP")) | self._by_index
 
     def port_to_change(self, what: str, index: int, choice: str) -> SessionPort:
-        """Return an input or output whose ``choice``, layout or type, may still change."""
+        """Return an input or output whose layout or type may still change; messages name the property ``choice``."""
         port = port_at(self.inputs if what == "input" else self.outputs, index, what)
         if self._signature is not None:
             raise SessionError(f"the {choice} must be set before configure_signature")
@@ -238,19 +237,18 @@ class Loader:
         return other
 
     def without_states(self) -> Loader:
-        """Return a loader of the same model that shows its declared states as inputs and outputs; raise OdcError."""
+        """Return a loader of the same model with its declared states as inputs and outputs; raise OdcError."""
         records = copy.copy(self.source.records)
         records.metadata = [entry for entry in records.metadata if entry[0] != states.NAME]
         return self._of(records)
 
     def with_lifted_variables(self) -> Loader:
-        """Return a loader of the model with variables of constant initial value as states; raise OdcError."""
+        """Return a loader of the model that has variables of constant initial value as states; raise OdcError."""
         from odc_mlir.runtime.api import with_lifted_variables
 
         return self._of(read_model(with_lifted_variables(model_bytes(self.source))))
 
     def _of(self, records: Model) -> Loader:
-        """Return a loader of ``records``, another form of the same model."""
         other = copy.copy(self)
         other._source = Source(records, data=bytes(write_model(records)), config=self.source.config)
         other._digest = None
@@ -292,7 +290,7 @@ class Loader:
 
     @property
     def known_input_shapes(self) -> tuple[tuple[int, ...], ...] | None:
-        """The declared or requested input shapes; None if a dimension is unknown."""
+        """The declared or requested input shapes, or None if a dimension is unknown."""
         shapes = [self.input_shapes.get(index, port.static_shape) for index, port in enumerate(self.inputs)]
         known = tuple(shape for shape in shapes if shape is not None)
         return known if len(known) == len(shapes) else None
@@ -302,8 +300,8 @@ class Loader:
     def open(self) -> Executor:
         """Return the chosen executor of the model, prepared if the shapes are known.
 
-        If installed files of a package cannot be used, the original package is opened. Raises OdcError and changes
-        nothing if that fails too.
+        If installed files of a package cannot be used, open the original package. If this fails too, raise OdcError and
+        leave the loader unchanged.
         """
         try:
             return self._opened()
@@ -329,13 +327,13 @@ class Loader:
         results: list[Shape | None] = [info.shape for info in graph.output_infos()]
         if len(known) == len(shapes):
             shaped = executor.prepare([tuple(dim or 0 for dim in shape) for shape in known])
-            # Native code has a graph of its own, with other tensor indices.
+            # The graph of native code has other tensor indices.
             results = [shaped.tensors[index].shape for index in executor.graph.outputs]
         self.output_shapes = results
         return executor
 
     def _executor(self, graph: Graph) -> Executor:
-        """Return the executor for the chosen backends; ignore unusable backends that the package chooses."""
+        """Return the executor for the chosen backends. Ignore unusable backends from the package's settings."""
         package = self.source.package
         try:
             if self.backends and usable_backends(self.backends, None if package is None else package.plan)[0] == NATIVE:
@@ -353,7 +351,6 @@ class Loader:
                 raise error from None
 
     def _executor_on(self, graph: Graph, package: Package | None, backends: Sequence[str]) -> Executor:
-        """Return the executor of ``graph`` on ``backends``; raise OdcError if none can run an operator."""
         choices, settings = self.choices, self.settings
         plan = package.plan if package is not None and graph.subgraph == 0 else None
         order = usable_backends(backends, plan)
@@ -373,7 +370,7 @@ class Loader:
         return graph_executor(graph, order[0], **options)
 
     def _open_native(self, graph: Graph) -> Executor:
-        """Return the executor of the model as native code, compiled now or cached; other operators run on the host."""
+        """Return an executor of the model as native code, compiled now or cached; other operators run on the host."""
         from odc_mlir.runtime.api import native_in_place
 
         choices = self.choices
@@ -389,7 +386,7 @@ class Loader:
         return self._executor_on(graph, package, (NPU, HOST))
 
     def _forced(self, graph: Graph) -> dict[int, str]:
-        """Return the backend that each operator must have, by index; unknown indices are ignored with a warning."""
+        """Return the user's backends of single operators by index. Ignore unknown indices with a warning."""
         found: dict[int, str] = {}
         by_index = self.by_index
         by_kind = {_kind(name): backend for name, backend in self.settings.op_backends().items()}
@@ -410,7 +407,7 @@ def _kind(name: str) -> str:
 
 
 def _with_forced(plan: Plan, graph: Graph, forced: Mapping[int, str], *, may_use_host: bool) -> Plan:
-    """Return ``plan`` with those segments moved to the host that have an operator forced to run there."""
+    """Return ``plan`` with every segment on the host that has an operator forced to the host."""
     steps: list[HostStep | SegmentStep] = []
     for step in plan.steps:
         if isinstance(step, SegmentStep) and any(forced.get(index, NPU) != NPU for index in step.operators):
@@ -433,7 +430,6 @@ def _cannot(graph: Graph, index: int, name: str, why: str) -> UnsupportedError:
 
 
 def _ports(source: Source, subgraph: int) -> tuple[tuple[SessionPort, ...], tuple[SessionPort, ...]]:
-    """Return the inputs and outputs of a subgraph that are not states."""
     record = source.records.subgraphs[subgraph] if source.records.subgraphs else None
     if record is None:
         raise SessionError("the model has no subgraphs")
@@ -461,7 +457,7 @@ def _warn_of_other_shape(port: SessionPort, index: int, given: tuple[int, ...], 
     if any(known not in (None, dim) for known, dim in zip(declared, shape, strict=True)):
         warnings.warn(
             f"input {index} ({port.info.name!r}) has the shape {list(given)}, the model says "
-            f"{list(port.outer_shape(declared))}; it is run in the new shape",
+            f"{list(port.outer_shape(declared))}; the model runs in the new shape",
             stacklevel=5,
         )
 
@@ -470,7 +466,7 @@ def _warn_of_other_shape(port: SessionPort, index: int, given: tuple[int, ...], 
 class Source:
     """Origin of a model. ``records``: the whole model. ``package``, ``data`` (bytes), ``path``: None if not available.
 
-    ``stamp`` identifies the file that was read; ``problem`` is the reason why installed files are not used.
+    ``stamp`` identifies the version of the file. ``problem``: why installed files are not used.
     """
 
     records: Model
@@ -482,12 +478,12 @@ class Source:
     problem: str | None = None
 
     def graph(self, signature: str | None, custom_ops: CustomOps) -> Graph:
-        """Return the graph of ``signature``, or of the first subgraph; raise OdcError."""
+        """Return the graph of ``signature`` (None: the first subgraph); raise OdcError."""
         subgraph = 0 if signature is None else self.subgraph_of(signature)
         return build_graph(self.records, subgraph, custom_ops=custom_ops, states=True)
 
     def subgraph_of(self, signature: str) -> int:
-        """Return the subgraph of ``signature``; raise SessionError if the model lacks it."""
+        """Return the subgraph of ``signature``; raise SessionError for an unknown signature."""
         for record in self.records.signatures:
             if record.key == signature:
                 return record.subgraph
@@ -496,7 +492,7 @@ class Source:
 
 
 def source_from_path(path: str | os.PathLike[str]) -> Source:
-    """Open the model file or nnpackage at ``path``, by content; raise OdcError."""
+    """Open the model file or nnpackage at ``path``; raise OdcError. The content determines the format."""
     text = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(text, str):
         raise SessionError(f"the path must be text, not {type(text).__name__}")
@@ -509,7 +505,7 @@ def source_from_path(path: str | os.PathLike[str]) -> Source:
     try:
         package = Package.from_path(place)
         return Source(package.model, place, package, config=package.files.config)
-    except OdcError as error:  # if installed files are at fault, use the original package
+    except OdcError as error:  # without installed files, the package may be usable
         files = read_original(place)
         if files is None:
             raise
@@ -517,7 +513,7 @@ def source_from_path(path: str | os.PathLike[str]) -> Source:
 
 
 def without_installed(source: Source, error: OdcError) -> Source | None:
-    """Return ``source`` without files that were installed into its package, because of ``error``; None without any."""
+    """Return ``source`` without the files installed into its package, because of ``error``; None if it has none."""
     if source.package is None or source.package.plan is None or source.path is None:
         return None
     files = read_original(source.path)
@@ -531,7 +527,7 @@ def _restored(path: Path, files: PackageFiles, error: OdcError) -> Source:
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
-    """Return values that change with the file; empty if there is no file."""
+    """Return values that change with the file, or () if there is no file."""
     try:
         found = path.stat()
     except OSError:
@@ -540,7 +536,7 @@ def _stamp(path: Path) -> tuple[int, ...]:
 
 
 def model_bytes(source: Source) -> bytes:
-    """Return the bytes of the model file; raise ModelError if it has changed since it was loaded."""
+    """Return the bytes of the model file; raise ModelError if the file has changed since it was loaded."""
     if source.data is not None:
         return source.data
     if source.package is not None:
@@ -552,7 +548,7 @@ def model_bytes(source: Source) -> bytes:
 
 
 def model_path(source: Source) -> Path | None:
-    """Return a file with exactly the bytes of the model, or None if there is none."""
+    """Return a file with exactly the bytes of the model, or None if there is no such file."""
     if source.package is None or source.path is None:
         return source.path
     manifest = source.package.files.manifest
@@ -560,14 +556,14 @@ def model_path(source: Source) -> Path | None:
 
 
 def model_digest(source: Source) -> str:
-    """Return the SHA-256 of the model file in hexadecimal; raise ModelError if it has changed."""
+    """Return the SHA-256 of the model file in hexadecimal; raise ModelError if the file has changed."""
     if source.path is not None and source.package is None and _stamp(source.path) == source.stamp:
         return content_digest(source.path)
     return content_digest(model_bytes(source))
 
 
 def source_from_bytes(data: bytes | bytearray | memoryview) -> Source:
-    """Open the model in ``data``, which is copied; raise OdcError."""
+    """Open the model in a copy of ``data``; raise OdcError."""
     if not isinstance(data, (bytes, bytearray, memoryview)):
         raise SessionError(f"the model must be bytes, not {type(data).__name__}")
     if not len(data):
@@ -576,7 +572,7 @@ def source_from_bytes(data: bytes | bytearray | memoryview) -> Source:
     return Source(read_model(kept), data=kept)
 
 
-# Schemes by the C API's names and numbers, and by our names.
+# Quantisation schemes by names and numbers of the C API, and by our names.
 QUANTIZATION_TYPES: Mapping[str | int, str] = MappingProxyType(
     {
         "U8_ASYM": "uint8",
@@ -602,7 +598,7 @@ class Exchange:
         self.verdict: dict[str, Any] | None = None
 
     def set_scheme(self, quantization: str | int) -> None:
-        """Set the scheme of :meth:`quantize`; raise InvalidStateError for an unknown one."""
+        """Set the scheme of :meth:`quantize`; raise InvalidStateError for an unknown scheme."""
         known = isinstance(quantization, (str, int)) and not isinstance(quantization, bool)
         scheme = QUANTIZATION_TYPES.get(quantization) if known else None
         if scheme is None:
@@ -611,7 +607,7 @@ class Exchange:
         self.scheme = scheme
 
     def quantize(self, loader: Loader, *, io: str, check: bool) -> Path:
-        """Quantise the model with its records, and return the file; raise OdcError."""
+        """Quantise the model with its recorded ranges, and return the file; raise OdcError."""
         from odc_mlir.quantizer.policy.verdict import FAILED, describe
         from odc_mlir.runtime.auto import build
 

@@ -40,7 +40,7 @@ TRACE_FILE, PROFILE_FILE = "trace.json", "profile.json"
 
 
 class SessionRecorder:
-    """Recorder that runs executors and keeps requested measurements in the loader's workspace and in the cache."""
+    """Recorder that runs executors and writes measurements to the workspace, and ranges to the cache."""
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
@@ -54,7 +54,7 @@ class SessionRecorder:
 
     @contextmanager
     def preparing(self) -> Iterator[None]:
-        """Measure the preparation of the session, then apply the session's settings about measurements."""
+        """Measure the time of the session's preparation, then apply the session's settings about measurements."""
         start = time.perf_counter()
         yield
         self._measurement.prepare_seconds = time.perf_counter() - start
@@ -96,7 +96,7 @@ class SessionRecorder:
         return place
 
     def write_measurements(self) -> None:
-        """Write requested measurements to the workspace and start new ones."""
+        """Write requested measurements to the workspace, and discard them."""
         if TRACE in self._configs and self._measurement.events:
             self.save_trace(None)
         if PROFILE in self._configs and self._measurement.events:
@@ -106,7 +106,7 @@ class SessionRecorder:
     # Ranges.
 
     def share(self, runs: RunRecorder | None) -> None:
-        """Record ranges with ``runs``, a shared recorder. None: use a separate recorder, created on demand."""
+        """Record ranges with the shared recorder ``runs``. None: create a separate recorder on demand."""
         self.flush()
         self._runs = self._shared = runs
 
@@ -148,8 +148,8 @@ class SessionRecorder:
     ) -> list[Array]:
         """Run ``executor`` and return its outputs; raise the executor's errors.
 
-        If ranges are requested or ``wanted``, runs of the original model are recorded. ``watch`` receives the tensors
-        that another model computes.
+        Runs of the original model are recorded if ``wanted`` or if the user requested ranges. ``watch`` receives the
+        tensors that any other model computes.
         """
         recorded = is_original and (wanted or MINMAX in self._configs)
         if not self._timed:
@@ -166,7 +166,6 @@ class SessionRecorder:
 
 
 def _check_places(configs: set[str]) -> None:
-    """Raise OptionError if recorded ranges are requested but there is no cache folder."""
     if MINMAX in configs:
         cache_folder()
 
@@ -199,7 +198,7 @@ class Runner:
             self._in_buffers[int(index)] = port.check(buffer, f"buffer of input {index}")
 
     def set_inputs(self, size: int, values: Sequence[Any]) -> None:
-        """Set arrays for the first ``size`` inputs: ``values``, then zeros."""
+        """Set the first ``size`` inputs: first to ``values``, the rest to zeros."""
         loader = self._loader
         for index in range(size):
             port = port_at(loader.inputs, index, "input")
@@ -236,7 +235,7 @@ class Runner:
         return list(map(converted, ports, values, range(len(ports))))
 
     def output(self, index: int) -> Array:
-        """Return an output of the last run; raise SessionError if it was not kept."""
+        """Return an output of the last run; raise SessionError if the run did not keep it."""
         port = port_at(self._loader.outputs, index, "output")
         if index not in self._out_buffers and INTERNAL_OUTPUTS not in self._loader.prepare_configs:
             hint = f"set one with set_output, or set_prepare_config({INTERNAL_OUTPUTS!r}) before prepare"
@@ -259,7 +258,7 @@ class Runner:
     # Runs.
 
     def infer(self, values: Any) -> list[Array] | None:
-        """Run on ``values`` and return the outputs if no conversion is needed, else return None.
+        """Run on ``values`` and return the outputs, or return None if a conversion is necessary.
 
         This is the fast path of most runs: arrays have the model's types and shapes, and the user has set no buffers or
         layouts.
@@ -293,9 +292,9 @@ class Runner:
         return self._compute(self._gather())
 
     def start(self, before: State) -> None:
-        """Start a run in a thread; :meth:`wait` returns ``before``, the state to restore."""
+        """Start a run in a thread. :meth:`wait` reports ``before``, the state to restore."""
         self._check_output_buffers()
-        arrays = self._gather()  # so that wrong buffers are reported here
+        arrays = self._gather()  # here, so that the caller gets errors about buffers
         self._background = _Background(lambda: self._compute(arrays), before)
 
     def wait(self) -> _Background:
@@ -307,13 +306,12 @@ class Runner:
         return background
 
     def join(self) -> None:
-        """Wait for the end of a run in the background and drop its outputs and error."""
+        """Wait for the end of a run in the background, and drop its outputs and error."""
         if self._background is not None:
             self._background.join()
             self._background = None
 
     def _gather(self) -> list[Array]:
-        """Return the inputs of a run in the model's layout; raise InputError."""
         shapes = self._loader.input_shapes
         arrays = []
         for index, port in enumerate(self._loader.inputs):
@@ -348,8 +346,6 @@ class Runner:
 
 
 class _Background:
-    """One run in a background thread; ``before`` is the session's state at its start."""
-
     def __init__(self, run: Callable[[], list[Array]], before: State) -> None:
         self.before = before
         self.error: BaseException | None = None
@@ -367,7 +363,7 @@ class _Background:
         self._has_ended = True
 
     def join(self) -> None:
-        """Wait for the end. A forked child, which has no such thread, computes the run in this call."""
+        """Wait for the end of the run. A forked child has no such thread and computes the run now."""
         if self._process == os.getpid():
             self._thread.join()
         elif not self._has_ended:
@@ -375,7 +371,7 @@ class _Background:
 
 
 def converted(port: SessionPort, value: Any, index: int) -> Array:
-    """Return ``value`` as an array of the port's element type; raise InputError if that would change its values."""
+    """Return ``value`` as an array of the port's element type; raise InputError if a conversion would change values."""
     if isinstance(value, np.ndarray) and value.dtype == port.numpy:
         return value
     array = np.asarray(value)
@@ -385,7 +381,7 @@ def converted(port: SessionPort, value: Any, index: int) -> Array:
         check_holds(port.info, array, f"input {index}")
     elif isinstance(value, np.ndarray) and array.dtype.kind in "iu":
         warnings.warn(
-            f"input {index} ({port.info.name!r}) takes {port.dtype}, the array has {array.dtype.name}, used as it is; "
+            f"input {index} ({port.info.name!r}) takes {port.dtype}, the array has {array.dtype.name}, used unscaled; "
             f"scale pixels and decode codes first, or convert with astype({port.numpy.name!r})",
             stacklevel=5,
         )

@@ -33,18 +33,18 @@ class Session:
     """A model and its life cycle, from loading to running.
 
     ``model``: a .circle or .tflite file, an nnpackage (folder, zip or :class:`~odc_mlir.Package`), or the bytes of a
-    model file; without it, the session waits for load_model_from_file. ``backends`` and ``workspace``: as in
-    set_available_backends and set_workspace. ``strict``: every fallback is an error. ``settings`` take precedence over
-    the environment and the package's config.cfg. ``max_bytes`` limits the activations of a run. ``trust_code``: consent
-    to run machine code that was not compiled on this machine.
+        model file. Without a model, the session waits for load_model_from_file. ``backends`` and ``workspace``: as in
+        set_available_backends and set_workspace. ``strict``: every fallback is an error. ``settings`` take precedence
+        over the environment and the package's config.cfg. ``max_bytes`` limits the activations of a run.
+        ``trust_code``: allow machine code that was not compiled on this machine.
 
     In short: ``with Session(path) as session: outputs = session.infer([array])``. On-device compilation runs in the
-    background of that call. Threads that share a session take turns; to run in parallel, give each its own. Failures
-    are :class:`~odc_mlir.OdcError`; wrong use of the session is a SessionError.
+    background of that call. Threads that share a session take turns; separate sessions run in parallel. Failures are
+    :class:`~odc_mlir.OdcError`; wrong use of the session is a SessionError.
 
-    The other methods are named after functions of onert's C API, but raise an error instead of returning a status. A
-    run passes through four parts: the loader has the model and its settings; the runner has the buffers; the switcher
-    selects the executor; the recorder keeps measurements. Each model gets new parts; the session's settings stay.
+    The other methods have the names of functions of onert's C API, but raise errors instead of returning a status. Four
+    parts share the work: the loader has the model and its settings, the runner has the buffers, the switcher selects
+    the executor, and the recorder keeps measurements. Each model gets new parts; the session's settings stay.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Session:
     # The parts.
 
     def _adopt(self, source: loading.Source) -> None:
-        """Set ``source`` as the session's model; raise OdcError and change nothing if it cannot be used."""
+        """Set ``source`` as the session's model. If this fails, raise OdcError and change nothing."""
         loader = Loader(self._choices, source)
         if loader.settings.flag(ENABLE):
             check_chosen({ENABLE: "1", **self._choices.settings})  # checks the environment as well
@@ -87,7 +87,6 @@ class Session:
         self._follow_log_level()
 
     def _take(self, loader: Loader) -> None:
-        """Replace all parts by new parts for the model of ``loader``."""
         self._recorder = SessionRecorder(loader)
         self._serve(loader)
 
@@ -119,32 +118,32 @@ class Session:
 
     @property
     def last_error_message(self) -> str:
-        """The text of the last failure, empty before the first failure; success does not clear the text."""
+        """The text of the last failure, or "" before the first failure. Success does not clear the text."""
         return self._core.last_error
 
     @property
     def workspace(self) -> str:
-        """The folder for traces, profiles and records."""
+        """Folder for traces, profiles and records."""
         return self._loader.workspace
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of the model, the key of its records and compiled files."""
+        """SHA-256 of the model, the key of its records and compiled files."""
         return self._loader.digest
 
     @property
     def verdict(self) -> dict[str, Any] | None:
-        """The accuracy verdict of the model that quantize has made, or None before quantize."""
+        """Accuracy verdict of the last quantize, or None before the first."""
         return self._exchange.verdict
 
     @property
     def odc_status(self) -> AutoStatus:
-        """The progress of on-device compilation, the level that serves, and the reasons."""
+        """Progress of on-device compilation, the level of the model that answers runs, and the reasons."""
         return self._switcher.status()
 
     @call(states.ANY)
     def get_last_error_message(self) -> str:
-        """Return the text of the last failure; success does not clear the text."""
+        """Return the text of the last failure. Success does not clear the text."""
         return self._core.last_error
 
     @call(states.ANY, required=("information",))
@@ -158,7 +157,7 @@ class Session:
 
     @call(states.NEW, required=("folder",), null_first=True)
     def set_workspace(self, folder: str | os.PathLike[str]) -> None:
-        """Set the folder for files that the session writes; the default is the current folder."""
+        """Set the folder for files that the session writes (default: the current folder)."""
         self._choices.workspace = os.fspath(folder)
 
     @call(states.NEW, State.MODEL_LOADED, required=("path",))
@@ -211,12 +210,12 @@ class Session:
 
     @call(states.MODEL)
     def set_input_type(self, index: int, dtype: Any) -> None:
-        """Pass real values to a quantised input, with ``"float32"``."""
+        """Accept real values for a quantised input; ``dtype`` must be ``"float32"``."""
         self._loader.port_to_change("input", index, "type").request_float(dtype)
 
     @call(states.MODEL)
     def set_output_type(self, index: int, dtype: Any) -> None:
-        """Return a quantised output as real values, with ``"float32"``."""
+        """Return a quantised output as real values; ``dtype`` must be ``"float32"``."""
         self._loader.port_to_change("output", index, "type").request_float(dtype)
 
     @call(states.LOADED - {State.RUNNING}, required=("info",))
@@ -241,7 +240,7 @@ class Session:
 
     @call(states.LOADED)
     def output_tensorinfo(self, index: int) -> tensorinfo:
-        """Return the description of an output; the shape comes from the last run, else from prepare or the model."""
+        """Return the description of an output. Its shape comes from the last run, else from prepare or the model."""
         return self._output_info(index)
 
     def _output_info(self, index: int) -> tensorinfo:
@@ -276,7 +275,7 @@ class Session:
 
     @call(states.MODEL)
     def set_prepare_config(self, config: str | int, value: str = "") -> None:
-        """Enable ``PROFILE``, or ``ENABLE_INTERNAL_OUTPUT_ALLOC``: get_output works for outputs without a buffer."""
+        """Enable ``PROFILE``, or ``ENABLE_INTERNAL_OUTPUT_ALLOC``, so that get_output needs no buffer of the user."""
         self._loader.prepare_configs.add(check_choice("prepare config", config, PREPARE_CONFIGS))
 
     @call(states.MODEL)
@@ -286,10 +285,10 @@ class Session:
 
     @call(states.MODEL, State.PREPARED)
     def prepare(self) -> None:
-        """Choose backends and prepare every operator; after a failure, call prepare again with other settings.
+        """Choose backends and prepare every operator. After a failure, change settings and call prepare again.
 
         This call also waits until earlier results of on-device compilation are open. Without this call, runs use the
-        original model until results are open.
+        original model until the results are open.
         """
         self._prepare()
 
@@ -297,7 +296,7 @@ class Session:
 
     @call(states.READY, required=("name",), null_first=True)
     def set_signature_run(self, name: str) -> None:
-        """Switch to another signature; buffers and options of the previous one are lost."""
+        """Switch to another signature. Buffers and options of the previous signature are lost."""
         loader = self._loader.with_signature(name)
         with self._recorder.preparing():
             executor = loader.open()
@@ -309,18 +308,18 @@ class Session:
     def set_input(self, index: int, buffer: Any) -> None:
         """Set the array or bytes that the next runs read for an input; the size is checked when a run starts.
 
-        The array is kept, not copied, and read during the run. None removes it.
+        The session keeps the array without a copy. None removes the array.
         """
         self._runner.set_input(index, buffer)
 
     @call(states.READY)
     def set_inputs(self, size: int, inputs_array: Sequence[Any] = ()) -> None:
-        """Set the first ``size`` inputs, converted to the model's element types; missing ones are zeros."""
+        """Set the first ``size`` inputs, converted to the model's element types. Missing inputs become zeros."""
         self._runner.set_inputs(size, inputs_array)
 
     @call(states.READY)
     def set_output(self, index: int, buffer: Any) -> None:
-        """Set the array that runs write an output to. The array may be larger than the output; None removes it."""
+        """Set the array that runs write an output to; it may be larger than the output. None removes the array."""
         self._runner.set_output(index, buffer)
 
     @call(states.READY, State.FINISHED_RUN)
@@ -360,7 +359,7 @@ class Session:
         """Run on the inputs and return the outputs as read-only arrays; the first call prepares the session.
 
         Arrays may differ from the model's static dimensions; the model then runs in their size, with a warning. With
-        ``measure``, also return times in milliseconds: ``prepare_time_ms`` (in the call that prepares),
+        ``measure``, also return times in milliseconds: ``prepare_time_ms`` (only if the call prepares the session),
         ``input_time_ms``, ``run_time_ms`` and ``output_time_ms``. Raises InputError, which is also a ValueError for a
         wrong number of arrays.
         """
@@ -402,11 +401,11 @@ class Session:
     ) -> list[int]:
         """Return at most ``max_tokens`` token ids that follow the prompt; each takes one step of the language model.
 
-        ``temperature`` 0 takes the likeliest token; otherwise one of the ``top_k`` likeliest is drawn, with ``seed``.
+        ``temperature`` 0 selects the likeliest token. Otherwise one of the ``top_k`` likeliest is drawn, with ``seed``.
         ``on_token`` is called with each token. Generation ends after a token in ``stop``. The session keeps the caches.
-        ``interface``: names or numbers of the inputs ``token``, ``position``, ``mask`` and the output ``logits``, if
-        the session does not find them. If a signature reads several tokens at once, it reads the prompt. Raises
-        InputError for models without such an interface, ids out of range, and texts longer than the context.
+        ``interface``: names or positions of the inputs ``token``, ``position``, ``mask`` and of the output ``logits``,
+            if the session does not recognise them. If a signature reads several tokens at once, it reads the prompt.
+            Raises InputError for models without such an interface, ids out of range, and texts longer than the context.
         """
         sampling = generation.Sampling(temperature, top_k, seed)
         step = generation.step_of(self._loader, self.infer, interface)
@@ -480,7 +479,7 @@ class Session:
 
     @call(states.AT_REST, required=("path",))
     def set_codegen_model_path(self, path: str | os.PathLike[str]) -> None:
-        """Set the path of codegen's result; by default beside the model, or in the cache."""
+        """Set the path of codegen's result (default: the model's folder, or the cache)."""
         self._exchange.codegen_path = Path(path)
 
     @call(states.AT_REST)
@@ -492,11 +491,11 @@ class Session:
 
     @call(states.AT_REST, State.MODEL_LOADED)
     def quantize(self, *, io: str = "float", check: bool = True) -> None:
-        """Quantise the model with its records; the result becomes the session's model and must be prepared.
+        """Quantise the model with its recorded ranges. The result becomes the session's model and must be prepared.
 
-        ``io`` "quantized" makes inputs and outputs integers; otherwise they keep their types. Raises OdcError and keeps
-        the model if the type or path is not set, if nothing was recorded, if the model cannot be quantised, or if, with
-        ``check``, the result misses the accuracy limits (:attr:`verdict`).
+        ``io`` "quantized" converts inputs and outputs to integers; otherwise they keep their types. Raises OdcError and
+        keeps the model in these cases: the type or path is not set, nothing was recorded, the model cannot be
+        quantised, or, with ``check``, the result misses the accuracy limits (:attr:`verdict`).
         """
         self._recorder.flush()
         self._adopt(loading.source_from_path(self._exchange.quantize(self._loader, io=io, check=check)))
@@ -505,8 +504,8 @@ class Session:
     def codegen(self, target: str, pref: str | int = Preference.DEFAULT) -> None:
         """Compile the model with the plugin for ``target``, such as ``npu-gen``. The result replaces the model.
 
-        ``pref``: ``DEFAULT``, ``PERFORMANCE_FIRST``, ``MEMORY_FIRST`` or ``COMPILE_TIME_FIRST``. Raises OdcError and
-        keeps the model if anything fails.
+        ``pref``: ``DEFAULT``, ``PERFORMANCE_FIRST``, ``MEMORY_FIRST`` or ``COMPILE_TIME_FIRST``. If anything fails,
+            raises OdcError and keeps the model.
         """
         loading.check_target(target)
         self._adopt(loading.source_from_path(self._exchange.codegen(self._loader, target, Preference.of(pref))))
@@ -518,7 +517,7 @@ class Session:
         """Run the model and compile it on the device in the background, as run does with OnDeviceCompilation.
 
         ``target``: a plugin such as ``npu-gen``. Results are also copied to the paths of set_quantized_model_path and
-        set_codegen_model_path, if these are set.
+            set_codegen_model_path, if set.
         """
         loading.check_target(target, InvalidStateError)
         self._switcher.compile_for(target, Preference.of(pref))
@@ -526,17 +525,17 @@ class Session:
 
     @call(states.READY)
     def start_auto_compilation(self) -> None:
-        """Start on-device compilation now if enough runs are recorded. The trigger ``explicit`` waits for this call."""
+        """Start on-device compilation now if enough runs are recorded. The trigger ``explicit`` requires this call."""
         self._switcher.compiler().start()
 
     @call(states.READY)
     def retry_auto_compilation(self) -> None:
-        """Retry a compilation that was rejected, in this process or an earlier one."""
+        """Retry a rejected compilation of this process or an earlier one."""
         self._switcher.compiler().retry()
 
     @call(states.READY)
     def wait_for_auto_compilation(self, seconds: float | None = None) -> bool:
-        """Wait at most ``seconds`` until no background work is left; return whether none is left."""
+        """Wait at most ``seconds`` for the end of background work; return whether it has ended."""
         return self._switcher.compiler().wait(seconds)
 
     # The end.

@@ -1,4 +1,4 @@
-"""Settings of a session, from its user, the environment, the package's config.cfg and defaults, in this order."""
+"""Settings of a session: from its user, the environment, the package's config.cfg and defaults, in this order."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from odc_mlir.runtime.execution.team import MAX_THREADS
 
 ENABLE = "OnDeviceCompilation"
 
-# Settings that a package's config.cfg may have besides those of on-device compilation. Other keys and values are
-# ignored: they never prevent a model from being loaded.
+# Settings that a package's config.cfg may have in addition to those of on-device compilation. Other keys and values are
+# ignored, so that the model can still be loaded.
 DEFAULTS: Mapping[str, str] = MappingProxyType(
     {
         "BACKENDS": "",  # empty: the target that the model was compiled for, otherwise the host
@@ -40,7 +40,7 @@ OP_BACKEND = "OP_BACKEND_"
 SETTABLE = ("GRAPH_DOT_DUMP", "EXECUTOR", "USE_SCHEDULER", "PROFILING_MODE", "ENABLE_LOG", "NUM_THREADS")
 READABLE = ("BACKENDS", "EXECUTOR")
 
-# Values that we accept for options of other runtimes; our results do not depend on them.
+# Accepted values of options of other runtimes. They do not affect our results.
 _ONLY = MappingProxyType({"EXECUTOR": ("Linear",), "USE_SCHEDULER": ("0",), "GRAPH_DOT_DUMP": ("0",)})
 _THREADS = "NUM_THREADS"
 _OF_USERS = (CACHE_VARIABLE, LIMIT_VARIABLE, "ODC_PROCESSES")
@@ -48,7 +48,7 @@ _FALSE = frozenset({"", "0", "off", "false", "n", "no"})
 
 
 def _may_choose(key: str, value: str) -> bool:
-    """Return whether a package may set ``key`` to ``value``: it must not choose files or resources of the user."""
+    """Return whether a package may set ``key`` to ``value``. Files and resources belong to the user."""
     if key in _OF_USERS:
         return False
     if key == "ODC_TARGET":  # a name of a machine or plugin, never a path
@@ -57,7 +57,6 @@ def _may_choose(key: str, value: str) -> bool:
 
 
 def _objection(key: str, value: str) -> str | None:
-    """Return the reason why a setting of a package is ignored, or None if the setting is valid."""
     if not _may_choose(key, value):
         return "which only the application and the environment may"
     if key == _THREADS:
@@ -80,7 +79,7 @@ def _objection(key: str, value: str) -> str | None:
 def check_chosen(chosen: Mapping[str, Any]) -> None:
     """Raise OptionError for invalid settings of the user, and of the environment if the session compiles.
 
-    Invalid settings of a package raise no error: they are ignored, and never prevent a model from being loaded.
+    Invalid settings of a package are ignored instead, so that the model can still be loaded.
     """
     for key, value in chosen.items():
         if not isinstance(key, str) or not isinstance(value, str):
@@ -112,7 +111,6 @@ def _check_value(key: str, value: str) -> None:
 
 
 def _threads(text: str) -> int:
-    """Parse a value of NUM_THREADS; raise OptionError."""
     count = int(text) if re.fullmatch("-?[0-9]{1,6}", text) else 0
     if count != -1 and not 1 <= count <= MAX_THREADS:
         seen = repr(text) if text else "empty"
@@ -121,7 +119,7 @@ def _threads(text: str) -> int:
 
 
 def is_true(text: str) -> bool:
-    """Parse a switch: everything is true except 0, off, false, n, no (in upper or lower case) and the empty string."""
+    """Parse a switch: true except for "", 0, off, false, n and no, in upper or lower case."""
     return text.strip().casefold() not in _FALSE
 
 
@@ -130,10 +128,10 @@ def _note(key: str, value: str, objection: str) -> str:
 
 
 class Settings:
-    """The settings of one session: ``config`` of its package, and settings ``chosen`` by the user, which win.
+    """The settings of one session: ``config`` of its package, and ``chosen`` by the user, which take precedence.
 
-    ``chosen`` is kept, not copied, and later settings are added to it. ``ignored``: notes on settings of the package
-    that are forbidden or invalid.
+    ``chosen`` is not copied; later settings are added to it. ``ignored``: notes on forbidden or invalid settings of the
+    package.
     """
 
     def __init__(self, config: Mapping[str, str] | None = None, chosen: dict[str, str] | None = None) -> None:
@@ -148,7 +146,7 @@ class Settings:
                 self.ignored.append(_note(key, value, objection))
 
     def without_backends(self, reason: str) -> Settings | None:
-        """Return the settings without the package's backends, ignored for ``reason``; None if the package has none."""
+        """Return the settings without the package's backends, with a note on ``reason``; None if it sets none."""
         ours = {key: value for key, value in self.config.items() if key == "BACKENDS" or key.startswith(OP_BACKEND)}
         if not any(ours.values()):
             return None
@@ -158,7 +156,7 @@ class Settings:
         return found
 
     def get(self, key: str, default: str | None = None) -> str:
-        """Return the value of ``key``; an empty string counts as not set."""
+        """Return the value of ``key``. An empty string counts as not set."""
         for source in (self.chosen, os.environ):
             if value := source.get(key, ""):
                 return value
@@ -172,7 +170,7 @@ class Settings:
 
     @property
     def threads(self) -> int:
-        """The number of threads of native code; raises OptionError for an invalid value of the environment."""
+        """Number of threads of native code; raises OptionError for an invalid value of the environment."""
         return _threads(self.get(_THREADS))
 
     def op_backends(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""States of a session, and the checks of its calls."""
+"""States of a session, and checks of its calls."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _STATUS_BY_ERROR: tuple[tuple[type[BaseException], Status], ...] = (
 
 
 def status_of(error: BaseException | None) -> Status:
-    """Return the number that the C API would return for ``error``; NO_ERROR for None."""
+    """Return the number that the C API returns for ``error``; NO_ERROR for None."""
     if error is None:
         return Status.NO_ERROR
     return next((status for kind, status in _STATUS_BY_ERROR if isinstance(error, kind)), Status.ERROR)
@@ -59,9 +59,9 @@ def status_of(error: BaseException | None) -> Status:
 class Call:
     """Conditions and effect of one call.
 
-    ``allowed``: the states that permit the call. ``to``: the state after success (None: unchanged); a failure never
-    changes the state. ``wrong``: the error in other states. ``required``: the parameters that must not be None; with
-    ``null_first``, they are checked before the state. ``instead``: the replacement of a deprecated call.
+    ``allowed``: the states that permit the call. ``to``: the state after success (None: unchanged). A failure never
+        changes the state. ``wrong``: the error in other states. ``required``: parameters that must not be None; with
+    ``null_first``, the check precedes the check of the state. ``instead``: the replacement of a deprecated call.
     """
 
     allowed: frozenset[State]
@@ -99,7 +99,7 @@ class SessionCore:
         mend_after_fork(self)
 
     def after_fork(self) -> None:
-        """In a forked child, release the lock if a thread of the parent holds it."""
+        """In a forked child, replace the lock if a thread of the parent holds it."""
         if is_stuck(self.lock):
             self.lock = RLock()
 
@@ -116,17 +116,17 @@ class SessionCore:
             self.state = state
 
 
-def call(allowed: frozenset[State], to: State | None = None, **facts: Any) -> Callable[[Method], Method]:
+def call(allowed: frozenset[State], to: State | None = None, **conditions: Any) -> Callable[[Method], Method]:
     """Return a decorator that checks the conditions of a :class:`Call`, stored as attribute ``rule`` of the method.
 
-    The decorator checks required parameters and the state. A failure is recorded and does not change the state; success
-    enters the next state. Threads that share a session take turns.
+    The decorator checks required parameters and the state. It records a failure and keeps the state; success enters the
+    next state. Threads that share a session take turns.
     """
-    rule = Call(allowed, to, **facts)
+    rule = Call(allowed, to, **conditions)
 
     def wrap(method: Method) -> Method:
         name = method.__name__
-        positions = {parameter: place for place, parameter in enumerate(inspect.signature(method).parameters)}
+        positions = {parameter: at for at, parameter in enumerate(inspect.signature(method).parameters)}
         required = tuple((parameter, positions[parameter] - 1) for parameter in rule.required)
 
         @wraps(method)
@@ -159,7 +159,7 @@ def call(allowed: frozenset[State], to: State | None = None, **facts: Any) -> Ca
 
 
 def deprecated(name: str, instead: str) -> Callable[..., None]:
-    """Return a call that always raises DeprecatedApiError, which names the replacement."""
+    """Return a method that always raises DeprecatedApiError, which names the replacement."""
 
     def refused(self: Any, *args: Any, **kwargs: Any) -> None:
         core: SessionCore = self._core
@@ -177,8 +177,8 @@ def deprecated(name: str, instead: str) -> Callable[..., None]:
 def _check_given(
     name: str, rule: Call, required: tuple[tuple[str, int], ...], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    for parameter, place in required:
-        value = args[place] if place < len(args) else kwargs.get(parameter, parameter)
+    for parameter, position in required:
+        value = args[position] if position < len(args) else kwargs.get(parameter, parameter)
         if value is None:
             raise rule.null(f"{name} needs {parameter}, but it is None")
 

@@ -44,19 +44,19 @@ _log = logging.getLogger(__name__)
 
 _Shapes = tuple[tuple[int, ...], ...]
 
-# Delay of the thread that opens the compiler: it competes for the interpreter's lock with the first run.
+# Delay before a thread opens the compiler, because the thread and the first run compete for the interpreter's lock.
 _PAUSE_SECONDS = 0.03
-# Seconds that the first status waits for the compiler to open.
+# Longest wait of the first status for the compiler to open.
 _STATUS_SECONDS = 1.0
-# Consecutive runs of a model with states that are recorded and kept. A certain verdict on roll-outs needs about 200.
+# Number of consecutive recorded runs of a model with states. A certain verdict on roll-outs needs about 200.
 _FRAMES = 256
 
 
 class LazyCompiler:
     """The compiler of a session. It opens after the first answers of the original model, which are recorded.
 
-    A thread calls ``make``, which imports the compiler and finds the target. The thread then looks for stored results.
-    ``auto``: the compiler once it is open; None before, and if ``make`` returns None.
+    A thread calls ``make``, which imports the compiler and finds the target. Then the thread looks for stored results.
+    ``auto``: the compiler, or None before it is open and if ``make`` returns None.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class LazyCompiler:
         weakref.finalize(self, recorder.hand_over)
 
     def begin(self, shapes: _Shapes | None = None) -> None:
-        """Begin to open the compiler, if not done yet, and look first for results for inputs of ``shapes``."""
+        """Begin to open the compiler. Look first for results for inputs of ``shapes``."""
         if shapes is not None:
             self._answered.setdefault(shapes, None)
         if self._process != os.getpid() and self.auto is None:  # a forked child has no thread of its parent
@@ -92,19 +92,19 @@ class LazyCompiler:
             self.begin()
 
     def finish(self) -> None:
-        """Wait until the compiler is open and stored results are opened."""
+        """Wait until the compiler and stored results are open."""
         self.begin()
         self._background.hurry.set()
         self._background.wait(None)
 
     def wait_for_status(self) -> None:
-        """Wait a short time, once, so that the first status can show results."""
+        """Wait a short time, once, so that the first status can report results."""
         if self.auto is None and self._process == os.getpid():
             self._background.hurry.set()
             self._background.wait(max(0.0, self._status_deadline - time.monotonic()))
 
     def close(self) -> None:
-        """Store the records and close the compiler, even if it is just being opened."""
+        """Store the records and close the compiler, even while it opens."""
         self._is_closed = True
         self.recorder.finish()
         if self.auto is not None:
@@ -123,7 +123,6 @@ class LazyCompiler:
             auto.close()
 
     def _hand_over(self, auto: AutoCompiler) -> None:
-        """Report the answers so far to ``auto``."""
         with suppress(KeyError):  # raised when no answer is left
             while True:
                 shapes, inputs = self._answered.popitem()
@@ -133,11 +132,11 @@ class LazyCompiler:
 
 
 class CarriedStates:
-    """States that the session carries from run to run, so that stateless results can replace a model with states.
+    """States that the session passes from run to run, so that stateless results can replace a model with states.
 
     ``store``: the executor of the model with states, which keeps the states between runs. ``loader`` has the same model
-    with states as inputs and outputs, and ``executor`` runs it. If a result has states of other types, each run
-    converts the states, as it converts inputs.
+        with states as inputs and outputs, and ``executor`` runs it. If a result has states of other types, each run
+        converts them.
     """
 
     def __init__(self, loader: Loader, store: Executor) -> None:
@@ -153,7 +152,7 @@ class CarriedStates:
 
     @classmethod
     def of(cls, loader: Loader, executor: Executor) -> CarriedStates | None:
-        """Return the states of the loader's model, including variables; None if it has none or they are unsupported."""
+        """Return the states of the loader's model, including variables; None if there are none or unsupported ones."""
         has_variables = any(item.node.spec.name == "VAR_HANDLE" for item in executor.graph.nodes)
         if not (executor.graph.states or has_variables):
             return None
@@ -169,7 +168,7 @@ class CarriedStates:
         return None
 
     def run(self, run: Callable[[list[Array]], list[Array]], arrays: list[Array]) -> list[Array]:
-        """Call ``run`` on ``arrays`` and the states, and keep the new states; an error does not change the states."""
+        """Call ``run`` on ``arrays`` and the states, and keep the new states. An error does not change the states."""
         states, rest = self.store.get_states(), iter(arrays)
         by_place = {place: states[name] for name, place in self._inputs.items()}
         count = len(self.executor.graph.inputs)
@@ -181,8 +180,8 @@ class CarriedStates:
 class Switcher:
     """Execution of the results of on-device compilation, and of the original model if these fail.
 
-    A user's call never fails because of a result: :meth:`status` reports the failure. Only a strict session raises it.
-    ``exchange`` has the settings made by the session's calls; ``recorder`` runs executors.
+    A failure of a result does not fail the user's call, except in a strict session; :meth:`status` reports it.
+    ``exchange`` has the settings from calls of the session; ``recorder`` runs executors.
     """
 
     def __init__(self, loader: Loader, recorder: SessionRecorder, exchange: Exchange) -> None:
@@ -205,13 +204,13 @@ class Switcher:
 
     @property
     def auto(self) -> AutoCompiler | None:
-        """The compiler, once it is open."""
+        """The compiler once it is open, else None."""
         return None if self._lazy is None else self._lazy.auto
 
     def begin(self, executor: Executor, *, in_run: bool = False) -> None:
         """Use ``executor``, the original model, and begin on-device compilation if it is enabled; raise SessionError.
 
-        Unless ``in_run``, wait until stored results are open; do not wait if devices of plugins have to be probed.
+        Unless ``in_run``, wait until stored results are open. Do not wait if devices of plugins need a probe.
         """
         if self._enabled and not isinstance(executor, PlanExecutor):
             self._carried = CarriedStates.of(self._loader, executor)
@@ -233,7 +232,7 @@ class Switcher:
             lazy.auto.wait()
 
     def stop(self) -> None:
-        """Close the compiler; records are stored."""
+        """Close the compiler and store its records."""
         self._recorder.share(None)
         if self._lazy is not None:
             self._lazy.close()
@@ -260,7 +259,6 @@ class Switcher:
 
     @property
     def _is_compiled(self) -> bool:
-        """Return whether the model is a compiled package and all of its segments work."""
         executor = None if self._original is None else self._original.executor
         return isinstance(executor, PlanExecutor) and bool(executor.segments) and not executor.fallbacks
 
@@ -284,7 +282,7 @@ class Switcher:
     def _make_compiler(
         self, target: str | None, preference: Preference | None, recorder: RunRecorder, background: Background
     ) -> AutoCompiler | None:
-        """Return the compiler, or keep the reason why there is none and return None. Runs in a background thread."""
+        """Return the compiler, or keep the error and return None. Runs in a background thread."""
         try:
             return self._compiler_for(target, preference, recorder, background)
         except OdcError as error:
@@ -327,7 +325,6 @@ class Switcher:
         )
 
     def _adjusted(self, settings: AutoSettings, target: str | None, preference: Preference | None) -> AutoSettings:
-        """Return ``settings`` with the choices of the session's calls."""
         if target is not None and (settings.target == AUTO or choose(settings.target).codegen != target):
             settings = replace(settings, target=target)
         if preference is not None:
@@ -338,7 +335,7 @@ class Switcher:
         return settings if scheme is None else replace(settings, scheme=scheme)
 
     def _why_not(self, executor: Executor, aim: Aim | None) -> str | None:
-        """Return the reason why no result may replace the model, or None if a result may."""
+        """Return the reason why no result may replace the model, or None."""
         if executor.graph.subgraph != 0:
             return "only the first subgraph can be compiled"
         if self._loader.by_index or self._loader.settings.op_backends():
@@ -361,7 +358,7 @@ class Switcher:
         if self._problem is not None:
             status.enabled, status.phase, status.reason = True, Phase.REJECTED, self._problem
         elif self._lazy is not None:
-            status.reason = "the compiler is being opened"
+            status.reason = "the compiler is opening"
         elif isinstance(executor, PlanExecutor) and package is not None:
             status.target = None if package.plan is None else package.plan.target
             status.fallbacks = [Fallback(f"segment {n}", "run", text) for n, text in executor.fallbacks.items()]
@@ -423,7 +420,6 @@ class Switcher:
         raise SessionError("there is nothing to run")
 
     def _tried(self, watch: Watch | None, fitted: Fitted, arrays: list[Array]) -> list[Array] | None:
-        """Run a candidate; return None if it fails and other executors can answer."""
         try:
             return self._by_candidate(watch, fitted, arrays)
         except OdcError as error:
@@ -438,7 +434,6 @@ class Switcher:
         return fitted
 
     def _by_candidate(self, watch: Watch | None, fitted: Fitted, arrays: list[Array]) -> list[Array]:
-        """Run a verified candidate, observed by the watch."""
         if watch is None:
             return self._by(fitted, arrays, is_original=False)
         start = time.perf_counter()
@@ -462,7 +457,6 @@ class Switcher:
 
 
 def _records_place(loader: Loader, **options: int) -> RecordsPlace:
-    """Return the location of the records of the loader's model; raises OdcError."""
     from odc_mlir.runtime.auto.recording import RecordsPlace
     from odc_mlir.runtime.auto.settings import read_cache
 

@@ -1,4 +1,4 @@
-"""Inputs and outputs as users see them: descriptions, and arrays in the requested layout and element type."""
+"""Inputs and outputs of a session: descriptions, and arrays in the user's layout and element type."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class tensorinfo:
     """Description of an input or output; a dimension of -1 in ``dims`` is unknown.
 
     ``dtype``: a name such as ``float32``. ``rank`` defaults to the length of ``dims``; dimensions beyond ``rank`` are
-    ignored. ``scale`` and ``zero_point`` are set for per-tensor quantisation.
+        ignored. Only per-tensor quantisation sets ``scale`` and ``zero_point``.
     """
 
     dtype: str = "float32"
@@ -61,9 +61,9 @@ class tensorinfo:
 
 
 class SessionPort:
-    """An input or output with the user's choices: ``layout`` of arrays of rank 4, and float32 values instead of codes.
+    """An input or output with the user's ``layout`` of arrays of rank 4; ``as_float``: float32 values instead of codes.
 
-    ``info``: the tensor of the loaded model. It stays the same when the session switches to a compiled model.
+    ``info``: the tensor of the loaded model, which stays the same when a compiled model replaces it.
     """
 
     def __init__(self, info: TensorInfo) -> None:
@@ -118,7 +118,7 @@ class SessionPort:
 
     @property
     def is_plain(self) -> bool:
-        """Return whether arrays need no transposition."""
+        """Whether arrays need no transposition."""
         return self.layout != "NCHW"
 
     def _is_turned(self, rank: int) -> bool:
@@ -165,14 +165,14 @@ class SessionPort:
 
 
 def port_at(ports: Sequence[SessionPort], index: Any, what: str) -> SessionPort:
-    """Return ``ports[index]``; raise SessionError if there is none."""
+    """Return ``ports[index]``; raise SessionError for an index out of range."""
     if not isinstance(index, (int, np.integer)) or isinstance(index, bool) or not 0 <= index < len(ports):
         raise SessionError(f"there is no {what} {index!r}, the model has {len(ports)}")
     return ports[int(index)]
 
 
 def index_of(ports: Sequence[SessionPort], name: str, what: str) -> int:
-    """Return the index of the first port called ``name``; raise SessionError if there is none."""
+    """Return the index of the first port with this name; raise SessionError for an unknown name."""
     for index, port in enumerate(ports):
         if port.info.name == name:
             return index
@@ -190,7 +190,7 @@ def check_choice(what: str, value: Any, allowed: Sequence[str]) -> str:
 
 
 class Fitted:
-    """An executor with the ports of a session: it converts real values of the user to codes and back.
+    """An executor with the ports of a session. It converts real values of the user to codes and back.
 
     Raises SessionError if element types of the executor do not fit the ports.
     """
@@ -216,7 +216,7 @@ class Fitted:
 
 
 def _coded(ports: Sequence[SessionPort], infos: Sequence[TensorInfo]) -> tuple[tuple[int, TensorInfo], ...]:
-    """Return the positions and tensors of ports where the user has real values and the executor codes."""
+    """Return the positions and tensors of ports where the user has real values and the executor has codes."""
     found = []
     for place, (port, info) in enumerate(zip(ports, infos, strict=True)):
         reals = port.dtype == "float32" and (info.dtype == "float32" or info.quant is not None)

@@ -50,8 +50,8 @@ CALLING = Node(ops.get("IF"), (X,), (Y,), callees={0: Callee("then", (X,), (Y,))
 @pytest.mark.parametrize(
     ("node", "error", "text"),
     [
-        (CALLING, UnsupportedError, "IF cannot be a model of its own"),
-        (Node(ops.get("NEG"), (WITH_BLOCKS,), (Y,)), UnsupportedError, "NEG cannot be a model of its own"),
+        (CALLING, UnsupportedError, "IF cannot be a separate model"),
+        (Node(ops.get("NEG"), (WITH_BLOCKS,), (Y,)), UnsupportedError, "NEG cannot be a separate model"),
         (Node(ops.get("NEG"), (replace(X, shape=(None, 2)),), (Y,)), ModelError, "the shape is not fully known"),
     ],
     ids=["calls", "blocks", "shape"],

@@ -291,7 +291,7 @@ def test_few_labels_that_luck_may_explain_do_not_count_alone(wrong: bool) -> Non
     assert [check["metric"] for check in verdict["limits"]] == (
         ["drop", "mpeir", "top1_decided", "recall_drop"] if wrong else ["drop", "recall_drop"]
     )
-    text = f"labels of {len(given)} samples fit what the float model answers no better than luck may have it"
+    text = f"labels of {len(given)} samples fit the answers of the float model no better than chance"
     assert any(finding.startswith(text) for finding in verdict["findings"]) is wrong
     assert ("labels fit the float model no better than chance" in unshown(verdict["samples"])) is wrong
 

@@ -28,7 +28,7 @@ X = TensorInfo("x", "float32", (None, 2))
         (np.zeros(2, np.float32), r"not float32\[2\]"),
         ("text", r"not str"),
         (None, r"not object\[\]"),
-        ([[1.0], [1.0, 2.0]], r"input 0 cannot be made an array"),
+        ([[1.0], [1.0, 2.0]], r"input 0 cannot be converted to an array"),
     ],
 )
 def test_misfits(value: Any, text: str) -> None:

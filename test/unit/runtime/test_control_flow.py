@@ -132,7 +132,7 @@ def test_models_with_resource_variables_are_compared_and_quantised() -> None:
 def test_a_variable_that_nothing_has_set() -> None:
     model = _with_variable()
     del model.subgraphs[0].operators[0]
-    with pytest.raises(ModelError, match="'total' is read before anything is assigned"):
+    with pytest.raises(ModelError, match="'total' is read before the first assignment"):
         HostExecutor(build_graph(model)).run([_one([2])])
 
 
@@ -162,7 +162,7 @@ def test_hash_tables() -> None:
 def test_an_empty_hash_table() -> None:
     model = _looking_up()
     del model.subgraphs[0].operators[1]
-    with pytest.raises(ModelError, match="hash table 4 is used before anything is imported"):
+    with pytest.raises(ModelError, match="hash table 4 is used before its import"):
         HostExecutor(build_graph(model)).run([np.array([b"a"] * 3, object)])
 
 

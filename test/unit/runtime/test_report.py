@@ -125,7 +125,7 @@ def test_a_plan_that_was_not_weighed(package: Package) -> None:
     assert found["partition"]["chosen"] is found["partition"]["difference_ns"] is None
     assert found["partition"]["segments"][0]["estimate"]["npu_ns"] is None
     assert found["latency_ms"] == package.report["latency_ms"], "the target's own host"
-    assert "There was nothing to choose." in render(found)
+    assert "There was only one plan." in render(found)
 
 
 def test_numbers_add_up(package: Package, report: dict[str, Any]) -> None:
@@ -247,4 +247,4 @@ def test_a_package_without_segments() -> None:
 
 def test_page_of_a_model_that_runs_on_the_npu_alone(report: dict[str, Any]) -> None:
     whole = {**report, "layers": report["layers"][:1]}
-    assert "None is: the whole model runs on the NPU." in render(whole)
+    assert "None: the whole model runs on the NPU." in render(whole)

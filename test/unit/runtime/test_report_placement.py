@@ -44,7 +44,7 @@ def test_a_float_model_is_told_to_be_quantised() -> None:
         "quantise the model: --quantize int8 --calibration DATA.npz"
     )
     (line,) = _lines(*layers, quantized=True)
-    assert line.endswith("quantising left them so, see its verdict")
+    assert line.endswith("the quantiser kept them real, see its verdict")
     (line,) = _lines(*layers, _layer("CONV_2D", "", 10, placed="npu"))
     assert line.endswith("the rest of the model is quantised: quantise the float model as a whole (odc-quantize)")
 
@@ -58,9 +58,9 @@ def test_types_that_no_target_runs() -> None:
 def test_memory_is_named() -> None:
     (line,) = _lines(_layer("ADD", "fits-sram: 2560 bytes of 1000"), _layer("MUL", "fits-sram: 3000 bytes of 1000"))
     assert line.endswith(
-        "SRAM is too small: with inputs and outputs 3,000 bytes are asked for, 1,000 are allowed; "
-        "raise --sram-limit (without --allow-host the least one that everything runs with is named), "
-        "or take a target with more"
+        "SRAM is too small: with inputs and outputs it needs 3,000 bytes, 1,000 are allowed; "
+        "raise --sram-limit (without --allow-host, the error names the least sufficient limit), "
+        "or use a target with more"
     )
 
 
@@ -69,7 +69,7 @@ def test_what_leaves_the_npu_is_named() -> None:
     (line,) = _lines(_layer("RESIZE_BILINEAR", reason))
     assert line == (
         "1 x RESIZE_BILINEAR: SRAM is too small for 'a b', which leaves the NPU as a whole: with inputs and outputs "
-        "5,615,274 bytes are asked for, 4,194,304 are allowed; let the model end in something smaller, which the NPU "
+        "it needs 5,615,274 bytes, 4,194,304 are allowed; let the model end in something smaller, which the NPU "
         "computes row by row (ARG_MAX instead of the scores of all classes), or allow more SRAM (--sram-limit, a "
         "target with more)"
     )

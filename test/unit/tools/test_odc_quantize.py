@@ -270,7 +270,7 @@ def test_many_precisions_are_left_to_a_file_and_those_of_weights_alone_to_the_se
     found = quantizing.precision_flags({"scheme": "int8", "precisions": {"a,b": "float"}}, None)
     assert found == ["--mixed off", r"--overrides 'a\,b:float'"]
     lines = list(odc_quantize._chosen({"scheme": "int4_wo", "precisions": {"a": "int8_wo"}}, "f.json"))
-    assert lines[1] == "  and 1 layer in other precisions, which the search finds again and no option gives"
+    assert lines[1] == "  and 1 layer in other precisions, which only a new search can set"
     lines = list(odc_quantize._chosen(flags, None))
     assert lines[1].endswith("9 layers, --mixed FILE.json, written by --save-precisions FILE.json")
 

@@ -291,7 +291,7 @@ def test_where_a_quantised_model_goes(model: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
-        (["-g"], "there is no GPU whose memory could be reported"),
+        (["-g"], "there is no GPU, so its memory cannot be reported"),
         (["--qpath", "x.circle"], "--qpath names the output of --quantize, which is not given"),
         (["--cpath", "x"], "--cpath names the output of --codegen, which is not given"),
         (["-q", "uint8", "--minmax_runs", "0"], "--minmax_runs is 0, it must be at least 1"),

@@ -35,10 +35,10 @@ def _negation(path: Path, width: int) -> Path:
             lambda classes, values: np.minimum(classes + 1, 3),
             "the model gets 25 % of the labels right, and 75 % of them with -1: they seem to be off by one class",
         ),
-        (lambda classes, values: 12.0 * values, "labels of column 0 rise and fall with what the model answers, but"),
+        (lambda classes, values: 12.0 * values, "labels of column 0 rise and fall with the answers of the model, but"),
         (
             lambda classes, values: np.random.default_rng(1).permutation(values),
-            "fit what the model answers no better than luck may have it",
+            "fit the answers of the model no better than chance",
         ),
     ],
     ids=["classes", "numbers", "one too many", "one-based", "another unit", "others"],

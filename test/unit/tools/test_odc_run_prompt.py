@@ -37,9 +37,9 @@ def test_a_text_is_continued(backend: str, files: list[str], capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--prompt", "a", "--num_runs", "2"], "--num_runs is not for texts, which --prompt asks for; leave it out"),
-        (["--prompt", "a", "--numerics", "litert"], "--numerics is not for texts"),
-        (["--seed", "2"], "--tokenizer is about the text of --prompt, which is not given; add --prompt TEXT"),
+        (["--prompt", "a", "--num_runs", "2"], "--num_runs does not apply to texts (--prompt); leave it out"),
+        (["--prompt", "a", "--numerics", "litert"], "--numerics does not apply to texts"),
+        (["--seed", "2"], "--tokenizer needs the text of --prompt, which is not given; add --prompt TEXT"),
         (["--prompt", "a", "--max-tokens", "9"], "the context is full: a prompt of 3 tokens and 9 more need 11"),
         (["--prompt", "?"], "the text '?' has characters that the tokenizer lacks"),
     ],

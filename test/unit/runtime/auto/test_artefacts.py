@@ -155,7 +155,7 @@ def test_files_that_changed(artefacts: Artefacts, name: str) -> None:
     (commit(artefacts, "key") / name).write_bytes(b"changed")
     found, problem = artefacts.find("key")
     assert found is None
-    assert problem == f"the cached result is damaged: {name!r} has other contents than when it was made"
+    assert problem == f"the cached result is damaged: {name!r} has other contents than when it was stored"
     assert os.listdir(artefacts.folder) == []
     assert artefacts.find("key") == (None, None)
 

@@ -362,7 +362,7 @@ def test_records_that_show_too_little_are_waited_for(pretended: type[Pretended])
     assert settle(session, 3) == [Level.ORIGINAL] * 3
     status = session.odc_status
     assert (status.phase, status.records_needed) == (Phase.COLLECTING, 4)
-    assert status.reason == "all alike; more is recorded first"
+    assert status.reason == "all alike; recording more runs first"
     assert pretended.jobs[0].patience_runs == 8
     pretended.result = JobResult("quantized")
     assert settle(session, 2) == [Level.ORIGINAL, Level.QUANTIZED]

@@ -91,7 +91,7 @@ def test_a_status_tells_that_the_compiler_is_being_opened(monkeypatch: pytest.Mo
     with session_of(ODC_TARGET="auto") as session:
         infer(session)
         status = session.odc_status
-        assert (status.enabled, status.phase, status.reason) == (True, Phase.FLOAT, "the compiler is being opened")
+        assert (status.enabled, status.phase, status.reason) == (True, Phase.FLOAT, "the compiler is opening")
 
 
 @pytest.mark.parametrize("error", [SystemExit(7), KeyboardInterrupt(), ValueError("odd")])

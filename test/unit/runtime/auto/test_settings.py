@@ -92,7 +92,7 @@ def test_what_this_machine_has_is_aimed_at(monkeypatch: pytest.MonkeyPatch) -> N
     assert aim.takes_floats
     assert aim.is_measured
     monkeypatch.setitem(sys.modules, "llvmlite", None)  # as if it were not installed
-    with pytest.raises(UnsupportedError, match=r"no device was found.*pip install 'odc-mlir\[native\]'"):
+    with pytest.raises(UnsupportedError, match=r"there is no device.*pip install 'odc-mlir\[native\]'"):
         aim_at("auto")
 
 

@@ -130,7 +130,7 @@ def test_an_uncertain_verdict_on_states_waits_for_more_runs(job: Job, monkeypatc
     found, _ = Artefacts(Path(job.folder)).find(KEY)
     assert found is not None
     assert (found.result.kind, found.result.records_needed) == ("coverage", 20)
-    assert found.result.reason == "10 recorded runs do not tell how errors of the model's states add up"
+    assert found.result.reason == "10 recorded runs do not determine how errors of the model's states add up"
 
 
 def test_a_metric_that_no_output_has_waits_for_nothing(job: Job) -> None:

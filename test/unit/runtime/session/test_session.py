@@ -89,7 +89,7 @@ def test_infer_warns_where_a_static_dimension_differs() -> None:
 def test_infer_warns_of_integers_for_real_inputs(dtype: str) -> None:
     session = add_session()
     pixels = np.arange(4, dtype=dtype).reshape(1, 4)
-    message = rf"input 1 .* takes float32, the array has {dtype}, used as it is; scale pixels"
+    message = rf"input 1 .* takes float32, the array has {dtype}, used unscaled; scale pixels"
     with pytest.warns(UserWarning, match=message) as seen:
         (out,) = session.infer([A, pixels])
     assert [item.filename for item in seen] == [__file__]
