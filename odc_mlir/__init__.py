@@ -1,15 +1,15 @@
 """Bring quantised neural networks to an NPU: compile Circle models, run them, and explain their cycles.
 
 ``run`` executes a model file or a compiled package; ``load``, ``lower`` and ``compile`` take a model through the
-compiler; ``import_model`` checks a file; ``load_package`` opens what ``Package.save`` wrote. Importing this package is
-cheap: functions import what they need at their first use, and running a model never loads the compiler.
+compiler; ``import_model`` checks a file; ``load_package`` opens a result of ``Package.save``. Importing this package is
+cheap: functions import modules at their first use, and running a model never loads the compiler.
 """
 
 from __future__ import annotations
 
 from odc_mlir._version import __version__
 
-TYPE_CHECKING = False  # importing this name from typing takes longer than the rest of this module
+TYPE_CHECKING = False  # the import of typing takes longer than the rest of this module
 if TYPE_CHECKING:
     from typing import Any
 

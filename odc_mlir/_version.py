@@ -1,3 +1,3 @@
-"""The version of the project: the only place that states it."""
+"""The only definition of the project's version."""
 
 __version__ = "0.1.0"

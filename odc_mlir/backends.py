@@ -1,7 +1,7 @@
 """Compiler backends for NPUs, processors, and targets of plugins.
 
-The driver in :mod:`odc_mlir.compiler` is the same for all backends. A :class:`CompilerBackend` gives the stages, makes
-the binary of a segment and, if that fails, chooses operators for the host.
+The driver in :mod:`odc_mlir.compiler` is the same for all backends. A :class:`CompilerBackend` gives the stages and
+emits the binary of a segment. If this fails, it chooses operators for the host.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from odc_mlir.universe import make_context
 if TYPE_CHECKING:
     from odc_mlir.plugins.target import Costs, Rules, SegmentModel
 
-SINGLE_EVICTIONS = 12  # after more failures of a module, whole segments go to the host instead of single operators
+SINGLE_EVICTIONS = 12  # failures of a module after which whole segments go to the host, not single operators
 
 
 class Compiled(NamedTuple):
@@ -63,14 +63,14 @@ class Compiled(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """Index of the first segment whose binary could not be made, and the error."""
+    """Index of the first segment without a binary, and the error."""
 
     segment: int
     error: errors.OdcError
 
 
 class DefectError(errors.CompileError):
-    """Error for an unexpected exception during the compilation of a segment."""
+    """Unexpected exception during the compilation of a segment."""
 
     def __init__(self, defect: Defect) -> None:
         super().__init__(defect.reason)
@@ -83,11 +83,11 @@ class CompilerBackend(ABC):
 
     ``partitioned``: the stage that forms segments; :meth:`passes` configures passes of this stage and earlier ones.
     ``last``: the stage before binaries are emitted. ``lowered``: the last stage that runs on the whole module; None if
-    segments are lowered one by one.
+        segments are lowered one by one.
     """
 
     partitioned: ClassVar[str]
-    last: ClassVar[str] = ""  # "": external code generators make binaries from segments
+    last: ClassVar[str] = ""  # "": external code generators compile segments
     lowered: ClassVar[str | None] = None
 
     target: str
@@ -99,14 +99,14 @@ class CompilerBackend(ABC):
 
     @abstractmethod
     def passes(self) -> Sequence[ModulePass]:
-        """Return configured passes, which replace the passes with these names in the stages."""
+        """Return configured passes, which replace the passes of the same names in the stages."""
 
     @abstractmethod
     def binary(self, context: Context, module: ModuleOp, segment: SegmentOp) -> bytes:
-        """Make the binary of a segment of ``module``; raise OdcError."""
+        """Return the binary of a segment of ``module``; raise OdcError."""
 
     def emit(self, module: ModuleOp, segment: SegmentOp) -> bytes:
-        """Emit the binary of a segment that has been lowered to the last stage; raise OdcError."""
+        """Return the binary of a segment at the last stage; raise OdcError."""
         return self.binary(make_context(), module, segment)
 
     def evicted(self, context: Context, module: ModuleOp, failed: Failed, attempt: int) -> Mapping[CircleOp, str]:
@@ -122,7 +122,7 @@ class CompilerBackend(ABC):
 
     @property
     def host(self) -> HostCosts | None:
-        """Costs of the host, for the record of the partition in the plan; None: the plan has no record."""
+        """Costs of the host, for the record of the partition in the plan. None: the plan has no record."""
         return None
 
 
@@ -158,9 +158,9 @@ class NpuBackend(CompilerBackend):
         except errors.AllocationError as error:
             capacity = targets.load(choice.target).sram.capacity_bytes
             if error.needed_bytes > capacity:
-                error.hint = f"all of the SRAM of {choice.target} is {capacity} bytes; take a target with more"
+                error.hint = f"the SRAM of {choice.target} has {capacity} bytes; use a target with more"
             raise
-        take_apart(program.block)  # frees memory: most of it would hold the IR of all segments
+        take_apart(program.block)  # frees memory, which the IR of all segments would fill
         return made
 
     def emit(self, module: ModuleOp, segment: SegmentOp) -> bytes:
@@ -187,7 +187,7 @@ class NpuBackend(CompilerBackend):
         return targets.load(self.target).host
 
     def _least_limit(self, context: Context, module: ModuleOp, error: errors.AllocationError) -> errors.AllocationError:
-        """Schedule with larger SRAM limits, and return an error that names a limit at which all segments fit."""
+        """Schedule with larger SRAM limits, and return an error that names a sufficient limit."""
         choice = target_of(module)
         assert choice is not None, "a partitioned module has a target"
         limit, needed = choice.sram_limit or 0, error.needed_bytes
@@ -288,7 +288,7 @@ class _MarkByRules(PlacePattern):
 
 @dataclass(frozen=True)
 class _ChooseSegments(ModulePass):
-    """Move operators to the host if an inference becomes faster, transfers included.
+    """Move operators to the host if an inference becomes faster, including transfers.
 
     The search is the same as for NPUs, with costs in nanoseconds.
     """
@@ -319,9 +319,9 @@ class _ChooseSegments(ModulePass):
 def segment_binaries(
     context: Context, module: ModuleOp, backend: CompilerBackend, *, guarded: bool
 ) -> Compiled | Failed:
-    """Make the binaries of all segments of ``module``; stop at the first failure.
+    """Return the binaries of all segments of ``module``; stop at the first failure.
 
-    ``guarded``: return an unexpected exception as a failure too, instead of raising it.
+    ``guarded``: return an unexpected exception as a failure, instead of raising it
     """
     validation = pipelines.validation_of(context)
     with validation.of_binaries(segments(module)):
@@ -338,7 +338,7 @@ def segment_binaries(
                 raise
             except errors.OdcError as error:
                 if validation.is_active and isinstance(error, errors.ModelError):
-                    raise  # invalid IR is a defect, and moving an operator to the host would hide it
+                    raise  # invalid IR is a defect; eviction would hide it
                 failure = error
             except Exception as error:
                 if not guarded or validation.is_active:
@@ -350,7 +350,7 @@ def segment_binaries(
 
 
 def backend_of(module: ModuleOp) -> CompilerBackend:
-    """Return the backend for the target of a partitioned module; raise CompileError if it has none."""
+    """Return the backend for the target of a partitioned module; raise CompileError if it has no target."""
     choice = target_of(module)
     if choice is None:
         raise errors.CompileError("no target is chosen", hint="run odc-set-target or native-set-target first")
@@ -405,7 +405,7 @@ def _emit(segment: SegmentOp, program: ProgramOp, choice: TargetChoice) -> bytes
 
 
 def _culprits(segment: SegmentOp, error: errors.OdcError, *, single: bool) -> list[CircleOp]:
-    """Choose operators to evict: all, or if ``single`` the operator named by ``error`` (largest if SRAM is short)."""
+    """Choose operators to evict: all, or if ``single`` the operator in ``error`` (largest if SRAM is short)."""
     members = list(operators(segment))
     if single:
         known = zip(members, distinct_names(segment.circle_block), strict=True)

@@ -1,4 +1,4 @@
-"""Driver of the compiler: import a model, run the pipeline of a backend, make binaries, build the package.
+"""Driver of the compiler: import a model, run the pipeline of a backend, emit binaries, build the package.
 
 NPUs, processors and targets of plugins share this code; :mod:`odc_mlir.backends` contains their differences.
 ``odc_mlir.compile`` wraps the result of :func:`compile` for running and reporting.
@@ -54,13 +54,13 @@ from odc_mlir.universe import OdcContext, make_context
 
 LOG = logging.getLogger(__name__)
 
-# Attributes in which passes leave records for reports: key in the plan -> name of the module's attribute.
+# Attributes with records of passes for reports: key in the plan -> name of the module's attribute.
 _RECORDS = {"partition": places.PARTITION, "defects": places.DEFECTS}
 
 PACKAGED = "package"
 Verify = Literal["stages", "passes", "run"]
 VERIFICATIONS: tuple[Verify, ...] = ("stages", "passes", "run")
-_LISTED_OPERATORS = 8  # limit on the host operators that an error message names
+_LISTED_OPERATORS = 8  # limit on host operators in an error message
 
 
 def module_of(source: ModelSource | ModuleOp) -> ModuleOp:
@@ -100,8 +100,8 @@ def lower(
     """Lower a copy of ``module`` to a stage of ``odc-opt --list-stages``, with the options of :func:`compile`.
 
     ``after``: the last stage that the module has passed (default: none). ``before``: passes, or names of passes, to
-    insert; the key is the name of the pass that follows them. Raises OdcError, and TimeLimitError after ``time_limit``
-    seconds.
+        insert; the key is the name of the pass that follows them. Raises OdcError, and TimeLimitError after
+        ``time_limit`` seconds.
     """
     context = _context(verify, time_limit=time_limit, before=pipelines.added_passes(before))
     _check_added(context, stage, after)
@@ -133,21 +133,21 @@ def compile(
     """Compile a model for an NPU or a processor; the same model and options give the same bytes.
 
     ``target``: name or file of an NPU, name of a processor, or ``cpu`` for this machine. ``memory``, ``prefer``,
-    ``sram_limit``, ``allow_host`` and ``placement`` apply to NPUs. Three kinds of operators stay on the host, each with
-    a reason: operators that the target cannot run, that cost less on the host, or that cannot be scheduled. With
-    ``strict``, such operators are an error. If ``sram_limit`` is too small, the error names a sufficient limit; with
-    ``allow_host``, operators go to the host instead.
+        ``sram_limit``, ``allow_host`` and ``placement`` apply to NPUs. Three kinds of operators stay on the host, each
+        with a reason: operators that the target cannot run, that cost less on the host, or that cannot be scheduled.
+        With ``strict``, such operators are an error. If ``sram_limit`` is too small, the error names a sufficient
+        limit; with ``allow_host``, operators go to the host instead.
 
     Keys of ``placement``: ``host``, ``npu`` (lists of opcodes and result names), ``file`` (a partition file),
     ``strategy`` (``cost``, or ``supported`` for all operators that the NPU can run), ``min_operators``, ``min_macs``
     and ``max_segments``.
 
     ``progress`` is called with the current activity, the number of finished steps, and the total or None. ``verify``:
-    "stages" verifies the IR after every stage except ``npu-sched`` and ``npu-alloc``, "passes" after every pass; "run"
-    also runs the IR and raises TranslationError if results change. ``remember``: use the user's cache of tilings, which
-    affects only compile time. ``states``: a dictionary from output to input, or texts OUT=IN: the output is the input
-    of the next run (default: the pairs that the model declares; empty: no states). ``before``: passes, or names of
-    passes, to insert; the key is the name of the pass that follows them.
+        "stages" verifies the IR after every stage except ``npu-sched`` and ``npu-alloc``, "passes" after every pass;
+        "run" also runs the IR and raises TranslationError if results change. ``remember``: use the user's cache of
+        tilings, which affects only compile time. ``states``: a dictionary from output to input, or texts OUT=IN: the
+        output is the input of the next run (default: the pairs that the model declares; empty: no states). ``before``:
+        passes, or names of passes, to insert; the key is the name of the pass that follows them.
 
     NPU programs in given IR run once in the simulator. Raises OdcError, CompileError if such a program fails, and
     TimeLimitError after ``time_limit`` seconds.
@@ -182,7 +182,7 @@ def compile_with(
     strict: bool = False,
     states: States | None = None,
 ) -> PackageFiles:
-    """Compile ``model`` with ``backend``: partition, make binaries, make the plan; see :func:`compile`.
+    """Compile ``model`` with ``backend``: partition, emit binaries, build the plan; see :func:`compile`.
 
     IR with segments is compiled from its present stage, with the target and options in the IR; see :func:`package`.
     """
@@ -233,9 +233,9 @@ def package_of(
 def package(module: ModuleOp, *, time_limit: float | None = None, run: bool = False) -> PackageFiles:
     """Lower a copy of ``module`` from its present stage to the end, and return its package.
 
-    The IR gives the target; a module before stage ``partition`` is compiled with default options. Passes that have run
-    are not run again. Raises CompileError for IR between stages and, with ``run``, for an NPU program of ``module``
-    that fails in the simulator.
+    The IR gives the target; a module before stage ``partition`` is compiled with default options. Earlier passes do not
+    run again. Raises CompileError for IR between stages and, with ``run``, for an NPU program of ``module`` that fails
+    in the simulator.
     """
     if pipelines.first_segment(module) is None:
         return compile(module, time_limit=time_limit)
@@ -243,7 +243,6 @@ def package(module: ModuleOp, *, time_limit: float | None = None, run: bool = Fa
 
 
 def _verified_copy(module: ModuleOp) -> ModuleOp:
-    """Return a copy of ``module``; raise ModelError if it does not verify."""
     with typed_errors(), attribute_errors(module):
         verify_order(module)
         copy = clone_module(module)
@@ -267,7 +266,7 @@ def _package_lowered(context: Context, lowered: ModuleOp, *, strict: bool = Fals
     _check_added(context, backend.last, backend.last if stage.name == PACKAGED else stage.name)
     if stage.name == backend.partitioned:
         return package_of(context, lowered, backend, strict=strict)
-    if stage.name in ("npu-alloc", PACKAGED):  # text may have been edited since the stage verified it
+    if stage.name in ("npu-alloc", PACKAGED):  # users may edit the text after the stage verified it
         pipelines.run_passes(context, clone_module(lowered), pipelines.passes_of("npu-unroll-loops,npu-verify-memory"))
     validation = pipelines.validation_of(context)
     with validation.of_binaries(backends.segments(lowered)):
@@ -302,7 +301,6 @@ def run_passes(
 
 
 def _context(verify: Verify, **options: Any) -> OdcContext:
-    """Make a context for the argument ``verify`` of :func:`compile`, with ``options`` of ``make_context``."""
     if verify not in VERIFICATIONS:
         raise OptionError(f"verify is {verify!r}", hint=f"use one of {', '.join(VERIFICATIONS)}")
     context = make_context(verify_each=verify == "passes", **options)
@@ -327,10 +325,10 @@ def _write(compiled: backends.Compiled, backend: backends.CompilerBackend) -> Pa
 def compile_segments(
     context: Context, module: ModuleOp, backend: backends.CompilerBackend, *, strict: bool
 ) -> backends.Compiled:
-    """Make the binaries of all segments of a partitioned module; destroy the module.
+    """Return the binaries of all segments of a partitioned module; destroy the module.
 
-    After a failure, the backend chooses operators for the host, and segments are formed again; with ``strict``, the
-    error is raised.
+    After a failure, the backend chooses operators for the host, and segments are formed again. With ``strict``, a
+    failure raises its error.
     """
     base, attempt = clone_module(module), 0
     while True:
@@ -375,11 +373,10 @@ def _of_added_passes(context: Context, error: Exception) -> OdcError:
     added = [item for items in getattr(context, "before", {}).values() for item in items]
     names = ", ".join(dict.fromkeys(f"{item.name} of {owner_of(type(item)) or 'odc-mlir'}" for item in added))
     seen = bounded(f"{type(error).__name__}: {error}")
-    return ForeignPassError(f"after {names}, compiling fails: {seen}", hint="without inserted passes it does not")
+    return ForeignPassError(f"after {names}, compiling fails: {seen}", hint="without inserted passes it succeeds")
 
 
 def _inline(segment: SegmentOp) -> None:
-    """Replace ``segment`` with the operators of its circle body."""
     last = segment.ending
     Rewriter.inline_block(segment.circle_block, InsertPoint.before(segment), segment.operands)
     results = list(last.operands)
@@ -396,10 +393,10 @@ def compile_object(
     cpu: str = "",
     time_limit: float | None = None,
 ) -> tuple[bytes, str]:
-    """Compile a whole model to an object file; return it with a C header that declares ``<name>_run``.
+    """Compile a whole model to an object file; return the file and a C header that declares ``<name>_run``.
 
-    ``triple`` and ``cpu``: LLVM's names for a processor that has no target file. Every operator needs a native kernel.
-    Raises OdcError.
+    ``triple`` and ``cpu``: LLVM's names for a processor without a target file. Every operator needs a native kernel.
+        Raises OdcError.
     """
     check_c_name(name)
     from odc_mlir.codegen import machine
@@ -416,7 +413,7 @@ def compile_object(
 
 
 def check_c_name(name: str) -> None:
-    """Raise OptionError if ``name`` is not an identifier of C."""
+    """Raise OptionError if ``name`` is not a C identifier."""
     if not (name.isascii() and name.isidentifier()):
         raise OptionError(f"{name!r} is not a name in C", hint="use letters, digits and underscores")
 
@@ -430,7 +427,7 @@ def native_module(model: ModelSource | ModuleOp, processor: CpuTarget, *, time_l
 
 
 def refuse_host_operators(
-    module: ModuleOp, hint: str = "compile without strict to allow that", *, views: bool = False
+    module: ModuleOp, hint: str = "compile without strict to allow this", *, views: bool = False
 ) -> None:
     """Raise UnsupportedError, with operators and reasons, if some operators (except ``views``) stay on the host."""
     left = [op for op in places.operators(module) if places.placed(op) == places.HOST]
@@ -489,7 +486,6 @@ def make_plan(
 
 
 def _partition_record(module: ModuleOp, host: HostCosts) -> dict[str, Any]:
-    """Return the records of the partitioner and of defects in ``module``, and the host costs of its kernels."""
     kernels = {name for op in module.walk() if isinstance(op, CircleOp) for name in kernel_names(node_of(op))}
     known = {*kernels, *(name.removesuffix("-codes") for name in kernels)}
     record = {key: plain_data(module.attributes[name]) for key, name in _RECORDS.items() if name in module.attributes}
@@ -497,8 +493,6 @@ def _partition_record(module: ModuleOp, host: HostCosts) -> dict[str, Any]:
 
 
 class _TensorIndices:
-    """Map from values of the main function to indices of their tensors in the model's first subgraph."""
-
     def __init__(self, model: Model, indices: OperatorIndices) -> None:
         self.graph = model.subgraphs[0]
         self.indices = indices
@@ -520,7 +514,6 @@ class _TensorIndices:
         return self.graph.operators[self.indices[value.op][1]].outputs[value.index]
 
     def _of_variable(self, value: SSAValue) -> int:
-        """Return the tensor index of a variable, from an operator that uses it."""
         for use in value.uses:
             if isinstance(use.operation, CircleOp):
                 index: int = self.graph.operators[self.indices[use.operation][1]].inputs[use.index]

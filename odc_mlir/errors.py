@@ -1,6 +1,6 @@
 """Typed errors of the whole project.
 
-Every failure that a user can cause is an :class:`OdcError`. The message has the value found and the values allowed; the
+Every failure that a user can cause is an :class:`OdcError`. The message has the value seen and the values allowed; the
 keyword fields have the location. Commands print ``str(error)`` on one line and exit with 1.
 """
 
@@ -17,7 +17,7 @@ _PLAIN_ASCII = re.compile(r"[\n\t -~]*")
 def printable(text: str) -> str:
     """Escape every character of ``text`` that could move a cursor, change colours, reorder or hide text.
 
-    Models, packages, plugins and paths choose names freely, and names are printed on terminals. Characters that Unicode
+    Models, packages, plugins and paths choose names freely, and terminals print these names. Characters that Unicode
     does not call printable, except newline and tab, are escaped as in JSON: ``\\u001b``.
     """
     if _PLAIN_ASCII.fullmatch(text):
@@ -26,19 +26,19 @@ def printable(text: str) -> str:
 
 
 def shortened(text: str) -> str:
-    """Return ``text`` with its quoted long names shortened by :func:`short_name`."""
+    """Return ``text`` with long quoted names shortened by :func:`short_name`."""
     return _QUOTED_NAME.sub(lambda found: f"{found[1]}{short_name(found[2])}{found[1]}", text)
 
 
 def short_name(name: str) -> str:
-    """Return ``name`` without its middle if it has more than 120 characters; some converters join many names."""
+    """Return ``name`` without its middle if it has more than 120 characters. Some converters join many names."""
     return name if len(name) <= _LONGEST_NAME else f"{name[:48]}…{name[-48:]}"
 
 
 def bounded(line: str) -> str:
-    """Return ``line`` without its middle if it has more than 400 characters, because text of files may be endless.
+    """Return ``line`` without its middle if it has more than 400 characters, because text from files may be endless.
 
-    The start has the problem, the end the remedy. Words stay whole, except for very long ones.
+    The start has the problem, the end the remedy. Words stay whole, except for very long words.
     """
     if len(line) <= _LONGEST_LINE:
         return line
@@ -72,8 +72,8 @@ class OdcError(Exception):
 
     ``op``: operator kind (``CONV_2D``), ``tensor``: tensor name, ``location``: file, file:line or segment name,
     ``stage``: compiler stage or runtime phase, ``pass_name``: the pass, if known, ``hint``: a remedy. ``passing``: a
-    later attempt may succeed, because memory, disk space, a lock or a process was missing. ``source``: the wrong line
-    of a text with a caret below it, which commands print after the message.
+        later attempt may succeed, because memory, disk space, a lock or a process was missing. ``source``: the wrong
+        line of a text with a caret below it, which commands print after the message.
     """
 
     source: str | None = None
@@ -122,7 +122,7 @@ class OdcError(Exception):
 def parsing(
     failure: str, kind: type[OdcError], *, location: str | None = None, hint: str | None = None
 ) -> Iterator[None]:
-    """Convert every exception of a library that parses untrusted bytes into a ``kind`` that says ``failure``.
+    """Convert every exception of a library that parses untrusted bytes to a ``kind`` with the text ``failure``.
 
     Use this for third-party parsers (zip, NPY, HDF5, JSON, TOML, SQLite, pictures): their exceptions for damaged input
     are not documented and change with versions.
@@ -132,7 +132,7 @@ def parsing(
     except OdcError:
         raise
     except MemoryError as error:
-        reason = "it asks for more memory than there is"
+        reason = "it needs more memory than is available"
         raise kind(f"{failure}: {reason}", location=location, hint=hint) from error
     except Exception as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
@@ -154,11 +154,11 @@ class ModelError(OdcError):
 
 
 class UnsupportedError(OdcError):
-    """The input is valid but asks for something that is not implemented."""
+    """The input is valid but needs a feature that is not implemented."""
 
 
 class OptionError(OdcError):
-    """An option or argument has a value that is not allowed."""
+    """An option or argument has an invalid value."""
 
 
 class PackageError(OdcError):
@@ -170,7 +170,7 @@ class InputError(OdcError):
 
 
 class InputCountError(InputError, ValueError):
-    """Number of arrays that differs from the model's number of inputs."""
+    """The number of arrays differs from the model's number of inputs."""
 
 
 class TargetError(OdcError):
@@ -178,7 +178,7 @@ class TargetError(OdcError):
 
 
 class CompileError(OdcError):
-    """Valid input that a compiler stage could not lower."""
+    """A compiler stage cannot lower valid input."""
 
 
 class TimeLimitError(CompileError):
@@ -186,7 +186,7 @@ class TimeLimitError(CompileError):
 
 
 class TranslationError(CompileError):
-    """Outputs after a stage that differ from the outputs before it, on random inputs."""
+    """Outputs on random inputs differ before and after a stage."""
 
 
 class ForeignPassError(CompileError):
@@ -198,7 +198,7 @@ class MemoryLimitError(CompileError):
 
 
 class AllocationError(CompileError):
-    """A memory limit cannot be met: ``needed_bytes`` exceed ``allowed_bytes`` (each 0 if unknown)."""
+    """A memory limit is too small: ``needed_bytes`` exceed ``allowed_bytes`` (each 0 if unknown)."""
 
     needed_bytes = 0
     allowed_bytes = 0
@@ -221,7 +221,7 @@ class RecordsDamagedError(RecordsError):
 
 
 class CacheError(OdcError):
-    """A file or folder of the cache has another type or owner than expected, or cannot be accessed."""
+    """A file or folder of the cache has an unexpected type or owner, or cannot be accessed."""
 
 
 class SessionError(OdcError):
@@ -233,7 +233,7 @@ class InvalidStateError(SessionError):
 
 
 class UnexpectedNullError(SessionError):
-    """A session got None where it needs a value, or is already closed."""
+    """A session got None for a required value, or is already closed."""
 
 
 class OutOfMemoryError(SessionError):
@@ -245,7 +245,7 @@ class InsufficientOutputError(SessionError):
 
 
 class DeprecatedApiError(SessionError):
-    """A call that exists only to name its replacement."""
+    """A deprecated call, which only names its replacement."""
 
 
 _PASSING = frozenset(

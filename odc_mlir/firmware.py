@@ -47,7 +47,7 @@ def emit_firmware(package: Package, *, name: str, triple: str | None = None, cpu
     """Return the firmware files for a package that is compiled for an NPU.
 
     ``triple`` and ``cpu``: LLVM's names for the processor of the host operators (default: this machine). Raises
-    OdcError, in particular UnsupportedError for host operators without a native kernel.
+        OdcError, in particular UnsupportedError for host operators without a native kernel.
     """
     check_c_name(name)
     if package.plan is None or not package.plan.segments or package.plan.extension != "npu":
@@ -61,19 +61,19 @@ def emit_firmware(package: Package, *, name: str, triple: str | None = None, cpu
 class _Firmware:
     """Steps, tensors and files of one package.
 
-    In lines of C, ``@7@`` is the place of tensor 7 in the arena, and ``@-1@`` is the place of the first step's scratch
-    memory. Each step is stored as its tensors and its lines of C.
+    In lines of C, ``@7@`` is the address of tensor 7 in the arena, and ``@-1@`` is the address of the first step's
+    scratch memory. Each step is stored as its tensors and its lines of C.
     """
 
     def __init__(self, package: Package, plan: Plan, name: str, processor: CpuTarget) -> None:
         self._package, self._plan, self._name, self._processor = package, plan, name, processor
         self._graph, self._module = package.graph, load(package)
         self._infos: dict[int, TensorInfo] = {}  # tensors between steps, with the shapes that the steps use
-        self._sizes: dict[int, int] = {}  # bytes at each place
+        self._sizes: dict[int, int] = {}  # bytes of tensors and scratch memories
         self._programs: list[bytes] = []
         self._objects: dict[str, bytes] = {}
         self._declared: list[str] = []
-        # Names of the module's values, which are unique, -> tensors.
+        # Unique names of the module's values -> tensors.
         values = [*_interface(self._module)[0], *(v for op in main_operators(self._module) for v in op.results)]
         tensors = [*package.model.subgraphs[0].inputs, *(t for node in self._graph.nodes for t in node.outputs)]
         self._tensors = dict(zip(map(value_name, values), tensors, strict=True))
@@ -89,7 +89,7 @@ class _Firmware:
         self._kept |= {t: initial_contents(info).tobytes() for t, info in self._infos.items() if info.is_variable}
 
     def _note(self, tensor: int, shape: tuple[int, ...]) -> None:
-        """Record a tensor of a step with its shape in this step; raise UnsupportedError if it cannot be passed."""
+        """Record a tensor of a step with its shape in this step; raise UnsupportedError for unsupported tensors."""
         info = self._infos.setdefault(tensor, replace(self._graph.tensors[tensor], shape=shape))
         if info.is_const or info.static_shape != shape:
             raise UnsupportedError(
@@ -139,7 +139,7 @@ class _Firmware:
         return f"memcpy({to}, {source}, {self._sizes[tensor]});"
 
     def _allocate(self) -> tuple[dict[int, int], int]:
-        """Return the offset of each place in the arena, and the size of the arena."""
+        """Return the offsets of tensors and scratch memories in the arena, and the size of the arena."""
         uses = {place: [~place] for place in self._sizes if place < 0}
         for tensor in self._infos:
             uses[tensor] = [n for n, (tensors, _) in enumerate(self._steps) if tensor in tensors]
@@ -190,7 +190,6 @@ class _Firmware:
 
 
 def _interface(module: ModuleOp) -> tuple[Sequence[SSAValue], Sequence[SSAValue]]:
-    """Return the inputs and outputs of the main function."""
     block = main_function(module).body.block
     last = block.last_op
     assert isinstance(last, ReturnOp), "a verified function ends in a return"

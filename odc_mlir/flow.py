@@ -1,9 +1,7 @@
-"""Flows: commands that make a package from a model, declared in our own file format or in ONE's.
+"""Flows: commands that build a package from a model, declared in our own file format or in ONE's.
 
-Steps with unchanged inputs are skipped.
-
-A ``flow.toml`` has a table ``[flow]`` with the model, and a table for each step, whose keys are the options of its
-command; see docs/build.md.
+Steps with unchanged inputs are skipped. A ``flow.toml`` has a table ``[flow]`` with the model, and a table for each
+step, whose keys are the options of its command; see docs/build.md.
 """
 
 from __future__ import annotations
@@ -30,13 +28,13 @@ CommandRunner = Callable[[str, Sequence[str]], int]
 
 
 def option_words(option: str, value: str) -> list[str]:
-    """Return the words that give ``value`` to ``option``, even if it looks like an option itself."""
+    """Return the words that give ``value`` to ``option``, even if ``value`` starts with a hyphen."""
     return [f"{option}={value}"] if value.startswith("-") else [option, value]
 
 
 @dataclass(frozen=True)
 class FlowStep:
-    """One command line. ``reads`` and ``writes``: the files or folders that the command reads and writes."""
+    """One command line. ``reads`` and ``writes``: input and output files or folders of the command."""
 
     name: str
     command: str
@@ -46,13 +44,13 @@ class FlowStep:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Return the arguments; ``./`` precedes a file name that looks like an option."""
+        """The arguments, with ``./`` before file names that start with a hyphen."""
         files = {*self.reads, *self.writes}
         return tuple(f"./{word}" if word.startswith("-") and word in files else word for word in self.arguments)
 
     @property
     def text(self) -> str:
-        """Return the command line as a user would type it."""
+        """The command line for a shell."""
         return shlex.join([self.command, *self.words])
 
 
@@ -65,7 +63,7 @@ class Flow:
 
 
 def digest_of(path: str) -> str | None:
-    """Return the digest of a file, or of everything in a folder; None if it does not exist."""
+    """Return the digest of a file, or of everything in a folder; None for a missing path."""
     root = Path(path)
     if root.is_dir():
         whole = hashlib.sha256()
@@ -98,7 +96,7 @@ def is_done(step: FlowStep, state: Mapping[str, Any]) -> bool:
 
 
 def read_state(path: str) -> dict[str, Any]:
-    """Read the completed steps in a state file; return an empty mapping for a missing or unreadable file."""
+    """Read the completed steps in a state file. Return an empty mapping for a missing or unreadable file."""
     try:
         document = json.loads(Path(path).read_bytes())
     except (OSError, ValueError):
@@ -145,8 +143,6 @@ def run(
 
 
 class _StepCommand(NamedTuple):
-    """Command of a step: its name, the words before the input, and option and default suffix of the output."""
-
     command: str
     words: tuple[str, ...]
     output: str
@@ -169,7 +165,7 @@ _STEPS = {
 class StepOption(NamedTuple):
     """An option of a command: its flag, and whether its value names a file that the command reads or writes.
 
-    ``suffix``: suffix that tells files from other values. ``is_prefix``: file names are the value, a dot and a number.
+    ``suffix``: suffix of files, but not of other values. ``is_prefix``: file names are the value, a dot and a number.
     """
 
     flag: str
@@ -191,7 +187,7 @@ StepOptions = Callable[[str, Sequence[str]], Mapping[str, StepOption]]
 def read_toml(path: str, options_of: StepOptions) -> Flow:
     """Read the flow in a TOML file; raise OptionError for an invalid flow.
 
-    ``options_of``: function from a command and its first words to its options, by their names with hyphens.
+    ``options_of`` returns the options of a command and its first words, by their names with hyphens.
     """
     with parsing("not a flow", OptionError, location=path):
         document = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
@@ -292,7 +288,7 @@ class _Notes:
 
 
 def read_cfg(path: str, *, target: str = "npu-256") -> Flow:
-    """Read a configuration as a flow; ``target`` replaces a backend of ``one-codegen`` that is not supported.
+    """Read a configuration as a flow; ``target`` replaces an unsupported backend of ``one-codegen``.
 
     Raises OptionError for an invalid configuration, and UnsupportedError for steps without an equivalent.
     """
@@ -319,7 +315,7 @@ def _of_cfg(path: str, notes: _Notes) -> list[FlowStep]:
         notes.add(f"[backend] asks for the target {target!r}; compiling for {notes.target}")
     if "Environment" in parser:
         notes.add("[Environment] applies to the commands of onecc and is ignored here")
-    # As in ONE, an option with an empty value counts as absent.
+    # As in ONE, an option with an empty value is absent.
     given = {name: {key: value for key, value in parser[name].items() if value.strip()} for name in wanted}
     return [_one_step(name, given[name], notes, includes) for name in _ORDER if name in wanted]
 
@@ -343,7 +339,6 @@ def _is_names(value: object) -> bool:
 
 
 def _ordered(names: list[Any], document: Mapping[str, Any], path: str) -> list[str]:
-    """Return names of workflows, each after its dependencies."""
     before: dict[str, list[str]] = {}
     for name in names:
         if not isinstance(name, str) or not isinstance(document.get(name), dict):
@@ -516,14 +511,14 @@ def _command_paths(name: str, options: Options) -> tuple[str, str | None]:
         position += 1
     source = source or next((word for word in reversed(rest) if not word.startswith("-")), None)
     if source is None:
-        raise OptionError(f"{name} does not say which file it reads")
+        raise OptionError(f"{name} has no input file")
     return source, output
 
 
 def _codegen(name: str, options: Options, notes: _Notes, includes: list[str]) -> FlowStep:
     source, output = _command_paths(name, options)
     if output is None:
-        raise OptionError(f"{name} does not say which file it writes")
+        raise OptionError(f"{name} has no output file")
     backend = options.get("backend", "")
     target = backend if backend in (*targets.names(), "cpu") else notes.target
     if target != backend:

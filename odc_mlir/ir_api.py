@@ -1,4 +1,4 @@
-"""Python API for IR: make a package from a module at any stage, or simulate the module.
+"""Python API for IR: build a package from a module at any stage, or simulate the module.
 
 A caller can lower a module with ``odc_mlir.lower``, change it by passes or by hand, and then call these functions.
 """
@@ -23,15 +23,15 @@ from odc_mlir.simulator.run import simulate as simulate_program
 def package(module: ModuleOp, *, time_limit: float | None = None) -> Package:
     """Lower a copy of ``module`` from its stage to the end, and return its package.
 
-    Target and options are those in the IR. Passes of earlier stages do not run again,
-    and NPU programs of ``module`` run once. Raises CompileError for IR between stages, and other OdcErrors.
+    The IR gives target and options. Passes of earlier stages do not run again, and NPU programs of ``module`` run once.
+    Raises CompileError for IR between stages, and other OdcErrors.
     """
     return Package(compiler.package(module, time_limit=time_limit, run=True))
 
 
 @dataclass(frozen=True)
 class Simulation:
-    """One simulated inference: cycles of all segments, counters per segment, and outputs if inputs were given."""
+    """One simulated inference: cycles of all segments, counters per segment, and outputs for given inputs."""
 
     cycles: int
     segments: tuple[Counters, ...]
@@ -41,8 +41,8 @@ class Simulation:
 def simulate(module: ModuleOp, inputs: Sequence[Any] | None = None) -> Simulation:
     """Simulate the NPU programs of ``module``, at any stage: count cycles and, with ``inputs``, compute the outputs.
 
-    Cycles do not depend on values. Host operators run on host kernels and take no cycles. Raises UnsupportedError for
-    a module without NPU programs, and other OdcErrors.
+    Cycles do not depend on values. Host operators run on host kernels and take no cycles. Raises UnsupportedError for a
+    module without NPU programs, and other OdcErrors.
     """
     made = Package(compiler.package(module))
     plan = made.plan

@@ -1,6 +1,6 @@
 """Legality: one table of legal operations and constraints for every stage, and targets of conversions.
 
-Verifiers of operations do not depend on the stage. This table adds rules for each stage: for example, no buffer has an
+Verifiers of operations do not depend on the stage. This table adds rules for each stage. For example, no buffer has an
 address before ``npu-alloc``, and no operation of an earlier level remains after a lowering.
 """
 
@@ -34,7 +34,7 @@ class Breach(NamedTuple):
 
 
 Law = Callable[[Any], Iterator[Breach]]
-"""Constraint on a program or, at stages of native code, on the module of a segment."""
+"""Constraint on a program. At stages of native code, constraint on the module of a segment."""
 
 OFFSETS = (INPUT_OFFSETS, OUTPUT_OFFSETS)
 
@@ -48,7 +48,7 @@ def no_tilings(program: ProgramOp) -> Iterator[Breach]:
 
 
 def no_addresses(program: ProgramOp) -> Iterator[Breach]:
-    """No buffer has an address; no input or output has a place in its region."""
+    """No buffer has an address; no input or output has an offset in its region."""
     for op in program.block.ops:
         if type(op) is BufferOp and op.address is not None:
             yield Breach(op, f"buffer {op.label.data!r} has an address already", "leave it out: npu-alloc gives it one")
@@ -58,7 +58,7 @@ def no_addresses(program: ProgramOp) -> Iterator[Breach]:
 
 
 def all_addresses(program: ProgramOp) -> Iterator[Breach]:
-    """Every buffer has an address; every input and output has a place in its region."""
+    """Every buffer has an address; every input and output has an offset in its region."""
     for op in program.block.ops:
         if type(op) is BufferOp and op.address is None:
             yield Breach(op, f"buffer {op.label.data!r} has no address", ADDRESS_HINT)
@@ -85,7 +85,7 @@ def _absent(name: str, stage: str) -> Law:
 
 
 def an_arena(module: ModuleOp) -> Iterator[Breach]:
-    """Buffers have places in the arena."""
+    """Buffers have offsets in the arena."""
     if ARENA_BYTES not in module.attributes:
         yield Breach(module, f"has no {ARENA_BYTES}", "native-allocate-memory gives it")
 
@@ -113,21 +113,19 @@ def no_kernels(module: ModuleOp) -> Iterator[Breach]:
     """Every kernel is written as loops."""
     for op in module.body.block.ops:
         if KERNEL in op.attributes:
-            yield Breach(
-                op, f"is a kernel of the name {op.attributes[KERNEL]}", "native-write-kernels writes its loops"
-            )
+            yield Breach(op, f"is the kernel {op.attributes[KERNEL]}", "native-write-kernels writes its loops")
 
 
 @dataclass(frozen=True)
 class ConversionTarget:
-    """Legal operations after a conversion: prefixes of their names, and conditions on some operations."""
+    """Legal operations after a conversion: prefixes of their names, and a condition on some of them."""
 
     conversion: str  # the name of the pass
     names: tuple[str, ...]
     condition: Callable[[Operation], bool] | None = None
 
     def is_legal(self, op: Operation) -> bool:
-        """Return whether ``op`` may be left."""
+        """Return whether ``op`` may remain after the conversion."""
         return op.name.startswith(self.names) and (self.condition is None or self.condition(op))
 
 
@@ -135,7 +133,7 @@ class StageLegality(NamedTuple):
     """Legal contents of a module at the end of a stage.
 
     ``around``: name prefixes of operations outside of programs; ``inside``: name prefixes of operations in programs;
-    ``laws``: constraints on each program or segment module, neither of which may exist if there are no laws.
+    ``laws``: constraints on each program or segment module. Without laws, the module may contain neither.
     """
 
     around: tuple[str, ...]
@@ -168,7 +166,7 @@ LEVELS = {
     "native-loops": StageLegality(_LOOPS, laws=(an_arena, no_kernels)),
     "native-llvm": StageLegality((*_SEGMENTS, "llvm."), laws=(an_arena, places_inside, no_kernels)),
 }
-"""Stage -> what is legal at its end."""
+"""Legal contents of a module at the end of each stage."""
 
 
 def check_stage(module: ModuleOp, stage: str) -> None:
@@ -184,7 +182,7 @@ def check_stage(module: ModuleOp, stage: str) -> None:
 
 
 def fitting_stages(module: ModuleOp) -> Iterator[str]:
-    """Yield the stages at whose end ``module`` is legal; for lowered segments, only stages of segments."""
+    """Yield the stages whose rules ``module`` meets; for lowered segments, only stages of segments."""
     lowered = any(isinstance(op, ProgramOp | ModuleOp) for op in module.body.block.ops)
     for stage, level in LEVELS.items():
         if bool(level.laws) == lowered and next(_breaches(module, level), None) is None:

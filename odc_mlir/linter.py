@@ -43,7 +43,7 @@ _STAGE = "lint"
 
 @dataclass(frozen=True)
 class Finding:
-    """One finding: ``kind`` is a stable name, ``text`` the observation, ``tensors`` are its places in order."""
+    """One finding: ``kind`` is a stable name, ``text`` the observation, ``tensors`` the affected tensors in order."""
 
     kind: str
     text: str
@@ -55,7 +55,6 @@ class Findings(list[Finding]):
     """Findings in a model, in the order of the checks."""
 
     def _repr_html_(self) -> str:
-        """Show a list in a notebook."""
         from html import escape
 
         items = (f"{item.kind}: {item.text}; remedy: {item.remedy} {', '.join(item.tensors)}" for item in self)
@@ -64,7 +63,7 @@ class Findings(list[Finding]):
 
 @dataclass(frozen=True)
 class LintTarget:
-    """Hardware that the model's operators are checked against."""
+    """Hardware to check the model's operators against."""
 
     name: str
     chosen: Chosen
@@ -87,7 +86,7 @@ class LintTarget:
 
 @dataclass
 class LintedModel:
-    """A module with properties that several checks need; ``chosen`` if the user named one target."""
+    """A module with properties that several checks need; ``chosen``: the target that the user named, if any."""
 
     module: ModuleOp
     targets: tuple[LintTarget, ...]
@@ -103,12 +102,12 @@ class LintedModel:
 
     @property
     def may_stay_real(self) -> bool:
-        """Return whether the hardware also computes real numbers, so that no operator has to be quantised."""
+        """Whether the hardware also computes real numbers, so that no operator needs quantisation."""
         return self.chosen is not None and self.chosen.takes_floats
 
     @property
     def is_quantised(self) -> bool:
-        """Return whether any operator computes with codes."""
+        """Whether any operator computes with codes."""
         return any(
             tensor_facts(result.type).quant is not None and op.SPEC.name not in _NOT_COMPUTING
             for op in self.operators
@@ -116,19 +115,19 @@ class LintedModel:
         )
 
     def arguments(self) -> tuple[BlockArgument, ...]:
-        """The model's inputs."""
+        """Return the model's inputs."""
         return () if self.main is None else tuple(self.main.body.block.args)
 
     def returned(self) -> tuple[SSAValue, ...]:
-        """The model's outputs."""
+        """Return the model's outputs."""
         return () if self.main is None else tuple(outputs_of(self.main))
 
 
 def lint(model: ModelSource | Package | ModuleOp, *, target: str | None = None) -> Findings:
     """Return the findings in ``model``, by kind.
 
-    ``target``: the hardware to check operators against: an NPU, ``cpu``, or a plugin's target; by default all shipped
-    NPUs. Raises OdcErrors for models that cannot be read and for unknown targets.
+    ``target``: the hardware to check operators against: an NPU, ``cpu``, or a plugin's target (default: all shipped
+        NPUs). Raises OdcErrors for models that cannot be read and for unknown targets.
     """
     chosen = None if target is None else LintTarget.named(target)
     held = tuple(map(LintTarget.named, targets.names())) if chosen is None else (chosen,)
@@ -141,7 +140,7 @@ def lint(model: ModelSource | Package | ModuleOp, *, target: str | None = None) 
 def _about(
     kind: str, text: str, remedy: str, found: Sequence[CircleOp | SSAValue | str], *, count: int | None = None
 ) -> Iterator[Finding]:
-    """Yield a finding about the places ``found``, if any; the text ends with ``count``, by default their number."""
+    """Yield a finding about the tensors ``found``, if any. Its text ends with ``count`` (default: their number)."""
     if found:
         yield Finding(kind, f"{text}: {len(found) if count is None else count}", remedy, _names(found))
 
@@ -158,14 +157,13 @@ def _kinds(found: list[CircleOp]) -> str:
 def _open_shapes(model: LintedModel) -> Iterator[Finding]:
     return _about(
         "open-shape",
-        "inputs with dimensions that only a run tells",
+        "inputs with dimensions that are known only in a run",
         "odc-circle resize MODEL --shapes …, or odc-optimize --dynamic-batch-to-single-batch: compiled code needs them",
         [value for value in model.arguments() if None in (shape_of(value) or (None,))],
     )
 
 
 def _rewritable(model: LintedModel) -> Iterator[Finding]:
-    """Return the findings on rewrites that the optimiser would apply."""
     copy = clone_module(model.module)
     before = _count(copy, "TRANSPOSE")
     counts, _ = CircleOptimizePass().optimize(make_context(), copy)
@@ -174,23 +172,23 @@ def _rewritable(model: LintedModel) -> Iterator[Finding]:
     if folded:
         yield Finding(
             "batch-norm",
-            f"products and sums with constants after layers that could hold them: {folded}",
+            f"products and sums with constants that the layers before them could absorb: {folded}",
             "odc-optimize --O1 folds them; odc-quantize does so itself",
         )
     if before:
         moved = [op for op in model.operators if op.SPEC.name == "TRANSPOSE"]
-        if after:  # fast, because few rewrites are left
+        if after:  # fast, because few rewrites remain
             CircleOptimizePass(io_layout="nhwc").optimize(make_context(), copy)
         left = _count(copy, "TRANSPOSE")
         known = [f"odc-optimize --O1 leaves {after}"] if after < before else []
         known += [f"odc-optimize --io-layout nhwc leaves {left}"] if left < min(after, before) else []
-        remedy = ", ".join(known) or "they are part of what is computed: no order of dimensions saves one"
-        yield Finding("transposes", f"TRANSPOSEs, which move data about: {before}", remedy, _names(moved))
+        remedy = ", ".join(known) or "the computation needs them: no order of dimensions saves one"
+        yield Finding("transposes", f"TRANSPOSEs, which only move data: {before}", remedy, _names(moved))
     if counts["fold_dequantize"]:
         yield Finding(
             "packed-weights",
             f"constants stored as half-precision numbers or codes behind DEQUANTIZE: {counts['fold_dequantize']}",
-            "odc-optimize --fold-dequantize makes them constants of the type that layers read",
+            "odc-optimize --fold-dequantize converts them to the type that layers read",
         )
 
 
@@ -204,8 +202,8 @@ def _masks(model: LintedModel) -> Iterator[Finding]:
     found = ((op, argument_of(op)) for op in model.operators)
     yield from _about(
         "mask",
-        f"SOFTMAXes of scores that a constant below {HIDDEN:g} hides, whose range leaves few codes for the rest",
-        "odc-quantize and the pass circle-clip-masks make it as small as SOFTMAX cannot tell",
+        f"SOFTMAXes of scores with a mask constant below {HIDDEN:g}, whose range leaves few codes for other scores",
+        "odc-quantize and the pass circle-clip-masks reduce it without effect on SOFTMAX",
         [op for op, argument in found if argument is not None and any(map(is_beyond, sources(*argument)))],
     )
 
@@ -215,7 +213,7 @@ def _real_model(model: LintedModel) -> Iterator[Finding]:
         yield Finding(
             "float-model",
             f"{model.chosen.name} runs codes, and every operator computes with real numbers",
-            "odc-quantize first; odc-compile does it too where it is given a scheme",
+            "odc-quantize first, or odc-compile --quantize SCHEME",
         )
 
 
@@ -229,7 +227,7 @@ def _real_tail(model: LintedModel) -> Iterator[Finding]:
         yield Finding(
             "unquantised",
             f"operators of a quantised model that compute with real numbers: {_kinds(found)}",
-            "quantise the float model as a whole with odc-quantize: no NPU takes them",
+            "quantise the float model as a whole with odc-quantize: no NPU runs them",
             _names(found),
         )
 
@@ -245,7 +243,7 @@ def _real_interface(model: LintedModel) -> Iterator[Finding]:
     yield from _about(
         "float-interface",
         "real inputs and outputs of a quantised model, which the host converts in every run",
-        "odc-quantize --io quantized, where the application has codes",
+        "odc-quantize --io quantized, if the application has codes",
         [value for value in (*model.arguments(), *model.returned()) if is_real(value)],
     )
 
@@ -261,7 +259,7 @@ def _depthwise(model: LintedModel) -> Iterator[Finding]:
             found.append(op)
     return _about(
         "per-tensor-depthwise",
-        "depthwise convolutions with one scale for all channels, whose weights differ most",
+        "depthwise convolutions with one scale for all channels, although their weights differ most",
         "quantise the float model with a scale for each channel (odc-quantize --granularity channel)",
         found,
     )
@@ -272,9 +270,9 @@ def _zero_points(model: LintedModel) -> Iterator[Finding]:
         return
     yield from _about(
         "weight-zero-points",
-        "layers whose weights have zero points too far apart for one, so that an NPU takes two or three times the "
-        "products",
-        "quantise the float model with --weights symmetric, whose zero point is one, or to int8 (odc-quantize)",
+        "layers whose weights have zero points too far apart for one pass, so that an NPU computes two or three times "
+        "the products",
+        "quantise the float model with --weights symmetric, which has one zero point, or to int8 (odc-quantize)",
         [op for op in model.operators if op.unverified is None and has_wide_weights(node_of(op))],
     )
 
@@ -298,8 +296,8 @@ def _dead_channels(model: LintedModel) -> Iterator[Finding]:
     counts = {layer.name: int(np.sum(~weights.any(axis=1))) for layer, weights in _layers(model)}
     return _about(
         "dead-channels",
-        "channels without a weight but zero, whose results are constant",
-        "prune them before conversion; they cost as much as the others",
+        "channels with only zero weights, whose results are constant",
+        "prune them before conversion; they cost as much as other channels",
         [name for name, count in counts.items() if count],
         count=sum(counts.values()),
     )
@@ -308,8 +306,8 @@ def _dead_channels(model: LintedModel) -> Iterator[Finding]:
 def _not_finite(model: LintedModel) -> Iterator[Finding]:
     return _about(
         "not-finite",
-        "layers with weights that are infinite or no numbers",
-        "convert the model again: no range can be made of them",
+        "layers with infinite or NaN weights",
+        "convert the model again: such weights have no range",
         [layer.name for layer, weights in _layers(model) if not np.isfinite(weights).all()],
     )
 
@@ -326,8 +324,8 @@ def _saturated(model: LintedModel) -> Iterator[Finding]:
             found.append(op)
     return _about(
         "saturated-bias",
-        "layers with a bias at the end of its integers' range, which was larger",
-        "quantise again: a wider range of the layer's input, or equalised channels, makes room for it",
+        "layers with a bias at the end of its integers' range, which was probably larger",
+        "quantise again, with a wider range of the layer's input, or with equalised channels",
         found,
     )
 
@@ -339,14 +337,14 @@ def _without_target(model: LintedModel) -> Iterator[Finding]:
         if reason is not None:
             error = refusal(node_of(op)) if op.unverified is None else None
             reasons.setdefault((error is None, reason if error is None else error.message), []).append(op)
-    whom = "no NPU takes" if model.chosen is None else f"{model.chosen.name} does not take"
-    rules = "; odc-opt --list-rules tells what the NPU asks of an operator"
+    subject = "no NPU runs" if model.chosen is None else f"{model.chosen.name} does not run"
+    rules = "; odc-opt --list-rules lists the NPU's rules"
     on_host = f"host kernels run them{rules if model.chosen is None or model.chosen.is_npu else ''}"
     for (runs, reason), found in reasons.items():
         if runs:
-            yield Finding("no-target", f"{whom} {_kinds(found)}: {reason}", on_host, _names(found))
+            yield Finding("no-target", f"{subject} {_kinds(found)}: {reason}", on_host, _names(found))
         else:
-            remedy = "odc-compile refuses the model; quantise the float model with odc-quantize"
+            remedy = "odc-compile rejects the model; quantise the float model with odc-quantize"
             yield Finding("cannot-run", f"nothing runs {_kinds(found)}: {reason}", remedy, _names(found))
 
 
@@ -373,7 +371,7 @@ def _state(model: LintedModel) -> Iterator[Finding]:
         yield Finding(
             "state",
             f"operators that keep state between runs: {_kinds(found)}",
-            "reset it between sequences that do not belong together",
+            "reset it between unrelated sequences",
             _names(found),
         )
 

@@ -33,7 +33,7 @@ def import_model(source: ModelSource | Package) -> ModuleOp:
 def load(model: ModelSource | Package) -> ModuleOp:
     """Load a model file, IR text, a package or a PyTorch program (``.pt2``), by its content; raise OdcError.
 
-    PyTorch evaluates expressions in programs, so load only trusted ones; only files with this suffix are read as
+    PyTorch evaluates expressions in programs, so load only trusted programs. Only files with this suffix are read as
     programs. Tensors without a name, and tensors with a name already used in their function, get new names.
     """
     if not isinstance(model, Package) and is_program(model):
@@ -69,7 +69,7 @@ def load(model: ModelSource | Package) -> ModuleOp:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Show modules as IR without the bytes of large constants, for ``%load_ext odc_mlir.loading`` in a notebook."""
+    """Display modules as IR without the bytes of large constants, for ``%load_ext odc_mlir.loading`` in a notebook."""
     from html import escape
 
     def show(module: ModuleOp) -> str:
@@ -79,7 +79,7 @@ def load_ipython_extension(shell: Any) -> None:
 
 
 def copied(model: ModelSource | Package | ModuleOp) -> ModuleOp:
-    """Return a module that the caller may change: a copy of ``model``, or a newly loaded one."""
+    """Return a module that the caller may change: a copy of ``model``, or a newly loaded module."""
     if not isinstance(model, ModuleOp):
         return load(model)
     module = clone_module(model)
@@ -91,8 +91,8 @@ def from_torch(module: Any, example_inputs: Any = None, dynamic_shapes: Any = No
     """Convert a PyTorch module, exported in evaluation mode, or a ``torch.export.ExportedProgram``; return the module.
 
     ``example_inputs`` is a tuple of tensors, ``dynamic_shapes`` as in ``torch.export.export``. Weights are not copied:
-    train a copy of the module afterwards. ``via="tico"`` converts with Samsung's TICO. Raises OptionError if PyTorch
-    or TICO is not installed, ModelError if the module cannot be exported, and UnsupportedError with all operators that
+    train a copy of the module afterwards. ``via="tico"`` converts with Samsung's TICO. Raises OptionError if PyTorch or
+    TICO is not installed, ModelError if the module cannot be exported, and UnsupportedError with all operators that
     cannot be converted.
     """
     from odc_mlir.frontend.torch import importer
@@ -104,7 +104,6 @@ def from_torch(module: Any, example_inputs: Any = None, dynamic_shapes: Any = No
 
 
 def _imported(program: Any) -> ModuleOp:
-    """Return the module of an exported PyTorch program."""
     from odc_mlir.frontend.torch.importer import decomposed, import_program
 
     module = import_program(decomposed(program))
@@ -113,7 +112,6 @@ def _imported(program: Any) -> ModuleOp:
 
 
 def _head_or_bytes(source: ModelSource) -> bytes:
-    """Read enough of ``source`` to recognise its format; return b"" if it cannot be read."""
     if isinstance(source, bytes | bytearray | memoryview):
         return bytes(source)
     try:

@@ -35,10 +35,10 @@ from odc_mlir.transforms.common.placement import main_function
 from odc_mlir.transforms.common.tensor_names import keep_output_names, tell_apart
 from odc_mlir.universe import make_context
 
-TOLERANCE = 1e-5  # of real outputs, relative to the largest output; codes and integers must be equal
+TOLERANCE = 1e-5  # tolerance of real outputs, relative to the largest; codes and integers must be equal
 ROUNDINGS = 4  # largest tolerance as a multiple of the model's own rounding error, up to MOST_TOLERANCE
 MOST_TOLERANCE = 1e-3
-DYNAMIC = 2  # extent of dynamic dimensions in comparisons of results: 1 would hide their order
+DYNAMIC = 2  # extent of dynamic dimensions in comparisons; with 1, their order would not matter
 _SAMPLES = 3
 _STAGE = "optimize"
 
@@ -47,8 +47,8 @@ _STAGE = "optimize"
 class Difference:
     """Largest differences between outputs before and after optimisation, over ``samples`` inputs.
 
-    ``relative`` is the largest difference of a real output divided by its largest value, ``codes`` the largest
-    difference of integers. ``tolerance`` limits ``relative``.
+    ``relative``: largest difference of a real output divided by its largest value. ``codes``: largest difference of
+        integers. ``tolerance``: limit on ``relative``.
     """
 
     samples: int
@@ -58,7 +58,7 @@ class Difference:
 
     @property
     def within_tolerance(self) -> bool:
-        """Return whether integers are equal, and real outputs within the tolerance."""
+        """Whether integers are equal, and real outputs within the tolerance."""
         return self.relative <= self.tolerance and self.codes == 0
 
 
@@ -66,8 +66,8 @@ class Difference:
 class Optimized(ModelFile):
     """Result of optimisation: the new ``model``, and ``rewrites`` with the number of applications by name.
 
-    ``before`` and ``after`` count operators by kind. ``difference`` is the result of ``verify``, None without it.
-    ``channels_last_inputs`` and ``channels_last_outputs`` name the inputs and outputs that ``io_layout`` transposed.
+    ``before`` and ``after``: numbers of operators by kind. ``difference``: the result of ``verify``, None without it.
+    ``channels_last_inputs`` and ``channels_last_outputs``: names of inputs and outputs that ``io_layout`` transposed.
     """
 
     model: ModuleOp
@@ -93,11 +93,11 @@ def optimize(
 ) -> Optimized:
     """Rewrite a copy of ``model`` into an equivalent, cheaper one, until no rewrite applies.
 
-    ``level``: ``O1``, all rewrites that preserve results, or None for those in ``rewrites`` only; ``without`` disables
-    some. ``io_layout``: ``keep``, or ``nhwc`` to store image inputs and outputs channels last if that saves work.
+    ``level``: ``O1``, all rewrites that preserve results, or None for only those in ``rewrites``; ``without`` disables
+        some. ``io_layout``: ``keep``, or ``nhwc`` to store image inputs and outputs channels last if this saves work.
     ``max_rewrites``: stop after this number, to bisect a failure. ``verify`` compares both models on the inputs of
-    ``load``, a file or lists of arrays, by default random ones; see ``Optimized.difference``. Raises OptionError for
-    unknown names, and other OdcErrors.
+        ``load``, a file or lists of arrays (default: random inputs); see ``Optimized.difference``. Raises OptionError
+        for unknown names, and other OdcErrors.
     """
     if load is not None and not verify:
         raise OptionError("inputs are given, but nothing is compared on them", hint="verify as well")
@@ -120,7 +120,6 @@ def optimize(
 
 
 def _interface(module: ModuleOp) -> tuple[Sequence[SSAValue], Sequence[SSAValue]]:
-    """Return the inputs and outputs of the main function."""
     block = main_function(module).body.block
     assert block.last_op is not None
     return block.args, block.last_op.operands
@@ -140,7 +139,7 @@ def difference(
     samples: int = _SAMPLES,
     load: str | os.PathLike[str] | Sequence[Sequence[Array]] | None = None,
 ) -> Difference:
-    """Compare both models on the inputs of ``load``, a file or lists of arrays, or on ``samples`` random ones.
+    """Compare both models on the inputs of ``load``, a file or lists of arrays, or on ``samples`` random inputs.
 
     The inputs and outputs at the given positions are channels last in ``after``. Dimensions dynamic in both models have
     the extent :data:`DYNAMIC`. If real outputs differ by more than :data:`TOLERANCE`, the tolerance is a multiple of
@@ -179,7 +178,6 @@ def _measured(
     samples: int,
     load: Sequence[Sequence[Array]] | None,
 ) -> Difference:
-    """Return the differences, with the default tolerance."""
     # Variables of one model may be states of the other.
     lifted = len(state_places(before)) != len(state_places(after))
     runs = [HostExecutor(build_graph(export_model(module), states=lifted)) for module in (before, after)]
@@ -213,7 +211,7 @@ def _measured(
 
 
 def _drawn(before: Graph, after: Graph, inputs: Collection[int]) -> list[tuple[np.dtype[Any], tuple[int, ...]]]:
-    """Return element type and shape of each input of ``before`` such that ``after`` accepts it too."""
+    """Return element type and shape of each input of ``before`` such that ``after`` also accepts it."""
     found = []
     for number, (old, new) in enumerate(zip(before.input_infos(), after.input_infos(), strict=True)):
         if old.shape is None or new.shape is None:
@@ -227,7 +225,7 @@ def _drawn(before: Graph, after: Graph, inputs: Collection[int]) -> list[tuple[n
 
 
 def transposed(arrays: Sequence[Array], numbers: Collection[int]) -> list[Array]:
-    """Return ``arrays`` with those at positions ``numbers`` transposed to channels last."""
+    """Return ``arrays`` with the arrays at positions ``numbers`` transposed to channels last."""
     return [
         np.ascontiguousarray(array.transpose(NHWC)) if number in numbers else array
         for number, array in enumerate(arrays)
@@ -235,7 +233,6 @@ def transposed(arrays: Sequence[Array], numbers: Collection[int]) -> list[Array]
 
 
 def _apart(old: Array, new: Array) -> float:
-    """Return the largest difference, for real values relative to the largest value."""
     if old.size == 0 or np.array_equal(old, new, equal_nan=old.dtype.kind in "fc"):
         return 0.0
     if old.dtype.kind not in "fc":

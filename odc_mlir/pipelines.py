@@ -1,7 +1,7 @@
 """Named stages and the order of their passes, which only this module defines.
 
 ``odc-opt --stage``, ``odc-compile --stage``, ``odc_mlir.lower`` and the driver of the compiler use :data:`STAGES`. To
-run a stage means to run it after all stages before it.
+run a stage means to run all stages up to this stage.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ FORMING = (
     "npu-keep-states",
     "odc-verify-boundaries",
 )
-"""The end of stage ``partition``, which runs again after operators of a segment have gone to the host."""
+"""The end of stage ``partition``. It runs again after the eviction of a segment's operators to the host."""
 
 STAGES = (
     Stage("circle", ("circle-infer-shapes",), "the imported model with every shape that can be known"),
@@ -70,7 +70,7 @@ STAGES = (
         ),
         "without constant, unused or redundant operations",
     ),
-    # Without a scheme these passes change nothing: the model is quantised already, or stays float.
+    # Without a scheme these passes change nothing: the model is already quantised, or stays float.
     Stage(
         "quant",
         (
@@ -165,12 +165,12 @@ _EXTERNAL_STAGE = Stage(
     "divided into host operators and segments for a target of a plugin",
 )
 
-# Stages that are verified only if every pass is verified. Their programs have tens of thousands of instructions, an
-# invalid one would be a defect of the compiler, and the emitter rejects fields that cannot be encoded.
+# Stages that are verified only if every pass is verified. Their programs have tens of thousands of instructions, and
+# the emitter rejects fields that cannot be encoded.
 CHECKED_ON_REQUEST = frozenset({"npu-sched", "npu-alloc"})
 
-# Passes on a float model after stage ``circle-opt`` and before its ranges are recorded. Unlike stages, they preserve
-# results within float32's accuracy, not bit for bit.
+# Passes on a float model after stage ``circle-opt`` and before the recording of its ranges. Unlike stages, they
+# preserve results within float32's accuracy, not bit for bit.
 QUANTIZE_PREPARE = (
     "circle-fuse-patterns",
     "circle-clip-masks",
@@ -181,7 +181,7 @@ QUANTIZE_PREPARE = (
     "cse",
     "dce",
 )
-# Passes that turn a float model with assigned parameters into a quantised candidate, and passes on the chosen one.
+# Passes that convert a float model with assigned parameters to a quantised candidate, and passes on the chosen one.
 QUANTIZE_BUILD = ("quant-propagate-params", "convert-circle-to-quant", "quant-insert-requantize", "dce")
 QUANTIZE_CHECK = ("quant-verify-params", "dce")
 # Queries of the quantiser to a target: layers that it can run (PLACE), and layers that it would run (PLAN).
@@ -210,10 +210,10 @@ class Validation:
     is_active: ClassVar[bool] = False
 
     def start(self, module: ModuleOp) -> None:
-        """Record ``module`` as the start of a pipeline, unless binaries of a recorded module are being made."""
+        """Record ``module`` as the start of a pipeline, unless the pipeline emits binaries of a recorded module."""
 
     def before_pass(self, stage: str, item: ModulePass, module: ModuleOp) -> None:
-        """Raise TranslationError if ``module``, which ``item`` is about to change, computes wrong values already."""
+        """Raise TranslationError if ``module`` computes wrong values before ``item`` changes it."""
 
     def keep(self, stage: str, module: ModuleOp) -> None:
         """Record ``module`` as the result of ``stage``, or of a pass that belongs to no stage."""
@@ -223,7 +223,7 @@ class Validation:
 
     @contextmanager
     def of_binaries(self, segments: Sequence[SegmentOp]) -> Iterator[None]:
-        """Disable :meth:`check` within this context, where :meth:`check_binary` runs the binaries of ``segments``."""
+        """Disable :meth:`check` in this context, in which :meth:`check_binary` runs the binaries of ``segments``."""
         yield
 
     def check_binary(self, segment: SegmentOp, suffix: str, binary: bytes) -> None:
@@ -252,7 +252,7 @@ StagedPass = tuple[str | None, ModulePass]  # a pass with the name of its stage;
 
 
 def stage_names() -> tuple[str, ...]:
-    """Return the names of the stages in order, native ones last."""
+    """Return the names of the stages in order, stages of native code last."""
     return tuple(stage.name for stage in (*STAGES, *NATIVE_STAGES))
 
 
@@ -271,7 +271,7 @@ def _way_to(name: str) -> tuple[Stage, ...]:
 
 
 def ordered_passes() -> tuple[str, ...]:
-    """Return our passes in the order of stages; passes without a stage follow the other passes of their folder."""
+    """Return our passes in the order of stages. Passes without a stage follow the other passes of their folder."""
     order = [name for stage in (*STAGES, *NATIVE_STAGES) for name in stage.passes]
     rooms = transforms.ROOMS
 
@@ -299,7 +299,7 @@ def stages_until(name: str, after: str | None = None) -> tuple[Stage, ...]:
 def find_pass(name: str, others: Sequence[str] = ()) -> type[ModulePass]:
     """Return the class of a pass of odc-mlir, xDSL or another Python package; raise OptionError.
 
-    ``others``: more names for suggestions.
+    ``others``: more names for suggestions
     """
     if name in transforms.NAMES:
         return transforms.load(name)
@@ -355,7 +355,7 @@ def passes_until(
 ) -> Iterator[tuple[str, ModulePass]]:
     """Yield (stage, pass) for the passes of the stages after ``after`` (default: all) up to stage ``name``.
 
-    ``options``: configured passes, which replace the default passes with the same name.
+    ``options``: configured passes, which replace the default passes with the same name
     """
     configured = {type(item).name: item for item in options}
     for stage in stages_until(name, after):
@@ -425,12 +425,12 @@ def check_reached(names: Iterable[str], reached: Iterable[str]) -> None:
 
 
 def first_segment(module: ModuleOp) -> SegmentOp | None:
-    """Return the first segment of ``module``; None before partitioning."""
+    """Return the first segment of ``module``, or None before partitioning."""
     return next((op for op in module.walk() if isinstance(op, SegmentOp)), None)
 
 
 def stage_of(module: ModuleOp) -> Stage | None:
-    """Return the first stage whose constraints the partitioned IR meets; None if it is between stages."""
+    """Return the first stage whose rules the partitioned IR meets, or None between stages."""
     fitting, choice = set(fitting_stages(module)), target_of(module)
     stages = NATIVE_STAGES if choice is not None and is_cpu(choice.target) else STAGES
     return next((stage for stage in stages if stage.name in fitting), None)
@@ -457,7 +457,7 @@ def refuse_lowered(module: ModuleOp) -> None:
 
 
 def apply_pass(item: ModulePass, context: Context, module: ModuleOp, *, verify: bool = False) -> None:
-    """Run a pass; with ``verify``, verify the module. For another package's pass, failures raise ForeignPassError."""
+    """Run a pass; with ``verify``, verify the module. Failures of another package's pass raise ForeignPassError."""
     package, problem = owner_of(type(item)), "failed"
     try:
         with typed_errors():
@@ -477,7 +477,7 @@ def apply_pass(item: ModulePass, context: Context, module: ModuleOp, *, verify: 
 
 
 def with_added(before: Mapping[str, Sequence[ModulePass]], passes: Iterable[StagedPass]) -> Iterator[StagedPass]:
-    """Yield ``passes``; before each pass, yield the passes that ``before`` has for its name, in the same stage."""
+    """Yield ``passes``. Before each pass, yield the passes in ``before`` under its name, in the same stage."""
     for stage, item in passes:
         yield from ((stage, extra) for extra in before.get(item.name, ()))
         yield stage, item
@@ -496,7 +496,7 @@ def run_passes(
 
     With a ``verifier``, or if ``context`` has ``verify_each``, verify the module after each pass. Stages of
     :data:`CHECKED_ON_REQUEST` are verified only in this case, or with an active validation. Without ``verify``, the
-    caller verifies later. ``around`` returns a context manager in which a pass runs and is verified.
+    caller verifies later. ``around`` returns a context manager for the run and verification of each pass.
     """
     verify_each, validation = verifier is not None or getattr(context, "verify_each", False), validation_of(context)
     verifier = verifier or ModuleOp.verify

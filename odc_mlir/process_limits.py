@@ -1,7 +1,7 @@
 """Limits on child processes: time, memory, threads.
 
-A process for background compilation or a plugin sets the system's limits on itself and leads a process group. The
-process that started it ends the whole group, so that no descendant is left behind.
+A process for background compilation or a plugin sets the system's limits on itself and leads a process group. Its
+parent ends the whole group, so that no descendant remains.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 
 ONE_BLAS_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
-"""Environment of a new process with one BLAS thread, which leaves the other processors to the application."""
+"""Environment of a new process with one BLAS thread, to leave the other processors to the application."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,8 @@ class Limits:
     def hold_this_process(self) -> None:
         """Set the limits on this process, if the system supports them.
 
-        The limit of processor time is ``seconds`` times the number of processors. It matters if the parent has died;
-        a living parent ends the process earlier. It works even while compiled code holds the interpreter's lock.
+        The limit of processor time is ``seconds`` times the number of processors. It matters after the death of the
+        parent. It works even while compiled code holds the interpreter's lock.
         """
         try:
             import resource
@@ -57,7 +57,7 @@ def end_group(leader: int) -> None:
 
 
 def one_blas_thread() -> AbstractContextManager[object]:
-    """Let BLAS compute on the calling thread, so that its time is counted and small products do not wait."""
+    """Let BLAS compute on the calling thread, so that clocks count its time and small products do not wait."""
     from threadpoolctl import threadpool_limits
 
     limited: AbstractContextManager[object] = threadpool_limits(limits=1, user_api="blas")

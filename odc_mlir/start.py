@@ -14,14 +14,14 @@ import signal
 import sys
 import time
 
-TYPE_CHECKING = False  # modules such as typing are imported after the handler is installed
+TYPE_CHECKING = False  # typing is imported after the handler is installed
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
 
 EXIT_INTERRUPTED = 130
 _GRACE_SECONDS = 1.5  # from the signal to the end of the process
-# Allocations between two garbage collections. With Python's 700, collections take a tenth of a short command's time.
+# Allocations between garbage collections. With Python's 700, collections take a tenth of a short command's time.
 _ALLOCATIONS = 20_000
 
 
@@ -33,7 +33,7 @@ def __getattr__(name: str) -> Callable[[], int]:
 
 
 def start_command(module: str, prog: str) -> int:
-    """Run ``main()`` of ``module``, a command called ``prog`` in messages, and return its exit code."""
+    """Run ``main()`` of ``module``, the command ``prog``, and return its exit code."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not ignored, as in the background of a script
         interrupts = Interrupts(prog)
         signal.signal(signal.SIGINT, interrupts)
@@ -61,7 +61,7 @@ class Interrupts:
         raise KeyboardInterrupt
 
     def __enter__(self) -> None:
-        """Enter a block in which the handler raises KeyboardInterrupt; outside of blocks it ends the process."""
+        """Enter a block in which the handler raises KeyboardInterrupt. Outside of blocks it ends the process."""
         self._depth += 1
 
     def __exit__(self, *error: object) -> None:
@@ -72,7 +72,7 @@ class Interrupts:
         reader, writer = os.pipe()
         os.set_blocking(writer, False)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # runs after all other exit functions
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # after all other exit functions
         sys.unraisablehook = self._report_lost
         _thread.start_new_thread(self._end_late, (reader,))
 
@@ -90,12 +90,12 @@ class Interrupts:
 
     @staticmethod
     def _report_lost(lost: Any) -> None:
-        """Report an unraisable exception, such as one in a destructor, unless it is the interrupt."""
+        """Report an unraisable exception, for example of a destructor, unless it is the interrupt."""
         if not issubclass(lost.exc_type, KeyboardInterrupt):
             sys.__unraisablehook__(lost)
 
 
 def current_handler() -> Interrupts | None:
-    """Return the handler of this process; None in processes that :func:`start_command` did not start."""
+    """Return the handler of this process, or None in processes without :func:`start_command`."""
     handler = signal.getsignal(signal.SIGINT)
     return handler if isinstance(handler, Interrupts) else None

@@ -1,7 +1,7 @@
 """Additions to xDSL: dialects, passes and targets by name, each imported on first use.
 
-A stock ``xdsl-opt`` finds ``UNIVERSE`` through the ``xdsl.universe`` entry point. ``make_context`` makes the context of
-our own commands.
+A stock ``xdsl-opt`` finds ``UNIVERSE`` through the ``xdsl.universe`` entry point. ``make_context`` creates the context
+of our own commands.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ UNIVERSE = Universe(
 
 
 class OdcContext(Context):
-    """Context that makes the class of a circle operator when text first names the operator.
+    """Context that creates the class of a circle operator when text first names the operator.
 
-    ``deadline``: time at which passes have to end, or None. ``progress`` is called with the progress of passes.
-    ``verify_each``: verify modules after every pass, not only after every stage. ``tilings``: tilings found so far,
-    which ``remember`` keeps in the cache. ``before``: inserted passes, by the name of the pass that follows them.
-    ``validator``: validation of pipelines.
+    ``deadline``: time limit of passes, or None. ``progress`` is called with the progress of passes. ``verify_each``:
+        verify modules after every pass, not only after every stage. ``tilings``: tilings found so far, which
+        ``remember`` keeps in the cache. ``before``: inserted passes, by the name of the pass that follows them.
+        ``validator``: validation of pipelines.
     """
 
     deadline: Deadline | None = None
@@ -108,7 +108,7 @@ class OdcContext(Context):
         return super().get_optional_attr(name)
 
     def _look_up(self, name: str) -> None:
-        """Register dialects of other Python packages, unless the dialect of ``name`` is registered already."""
+        """Register dialects of other Python packages, unless the dialect of ``name`` is already registered."""
         if name.partition(".")[0] not in self._registered_dialects:
             for other, added in additions("dialects").items():
                 if other not in self._registered_dialects:
@@ -134,10 +134,11 @@ def make_context(
     remember: bool = False,
     before: Mapping[str, Sequence[ModulePass]] | None = None,
 ) -> OdcContext:
-    """Make a context with our dialects and the xDSL dialects that our IR uses, all loaded on first use.
+    """Return a context with our dialects and the xDSL dialects that our IR uses, all loaded on first use.
 
     ``time_limit``: seconds from now after which passes raise TimeLimitError. ``progress`` is called with activity,
-    steps done, and total or None. ``verify_each``: verify after every pass, as with the variable ODC_VERIFY_EACH=1.
+        finished steps, and total or None. ``verify_each``: verify after every pass, like the variable
+        ODC_VERIFY_EACH=1.
     ``remember``: use the user's cache of tilings. ``before``: inserted passes, by the name of the pass that follows.
     """
     context = OdcContext(allow_unregistered=allow_unregistered)

@@ -1,9 +1,9 @@
 """Translation validation: comparison of a module's results before and after a pipeline.
 
-Host kernels run the module itself. A program is compared with the circle body of its segment: an interpreter runs
+Host kernels run the module itself. A program is compared with the circle body of its segment. An interpreter runs
 programs of tensor operations; other programs are emitted and run on their device. A program runs twice: at the end of
 the pipeline, and before tensor operations become instructions, because instructions have no intermediate values to
-compare. If values differ, copies of the module from the ends of stages show the first stage with a difference.
+compare. If values differ, copies of the module from the ends of stages reveal the first stage with a difference.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from odc_mlir.universe import make_context
 LOG = logging.getLogger(__name__)
 TOLERANCE = 1e-4  # tolerance of float outputs, relative to the largest output; codes and integers must be equal
 SAMPLES = 8  # number of samples of each segment for tensor operations
-BINARY_SAMPLES = 3  # number of these samples for simulated instructions and machine code, which run longer
+BINARY_SAMPLES = 3  # number of these samples for simulated instructions and machine code, which are slower
 _GIVEN = "given"
 _QUANTIZING = "quant"  # the stage that changes values if a scheme is chosen
 
@@ -57,15 +57,13 @@ _Inner = Mapping[str, list[tuple[Attribute, Array]]]
 
 
 class _Answer(NamedTuple):
-    """Outputs of a segment, and its intermediate values; instructions have no intermediate values."""
+    """Outputs of a segment, and its intermediate values. Instructions have no intermediate values."""
 
     outputs: Sequence[Array]
     inner: _Inner = MappingProxyType({})
 
 
 class _Recorder(Interpreter.Listener):
-    """Recorder of the values that operations compute."""
-
     def __init__(self) -> None:
         self.values: dict[str, list[tuple[Attribute, Array]]] = {}
 
@@ -81,7 +79,7 @@ class Validator(pipelines.Validation):
 
     is_active = True
 
-    segments: dict[str, SegmentOp] = field(default_factory=dict)  # segments of programs that stand alone in a module
+    segments: dict[str, SegmentOp] = field(default_factory=dict)  # segments whose programs are in separate modules
     _kept: list[tuple[str, ModuleOp]] = field(default_factory=list)
     _samples: dict[SegmentOp, tuple[Sequence[Inputs], Sequence[_Answer]]] = field(default_factory=dict)
     _live: ModuleOp | None = None
@@ -106,12 +104,11 @@ class Validator(pipelines.Validation):
             self._blame()
 
     def _blame(self) -> None:
-        """Raise TranslationError with the first wrong stage of the pipeline, if there is one."""
         for number, (stage, _) in enumerate(self._kept):
             if problem := self._problem(number):
                 given = stage == _GIVEN
-                made = "the given IR" if given else f"the IR after {stage}"
-                raise TranslationError(f"{made} means something else: {problem}", stage=None if given else stage)
+                wrong = "the given IR" if given else f"the IR after {stage}"
+                raise TranslationError(f"{wrong} means something else: {problem}", stage=None if given else stage)
 
     @contextmanager
     def of_binaries(self, segments: Sequence[SegmentOp]) -> Iterator[None]:
@@ -130,9 +127,9 @@ class Validator(pipelines.Validation):
             raise TranslationError(f"the binary of a segment means something else: {problem}", stage="package")
 
     def _problem(self, number: int, *, warn: bool = False) -> str | None:
-        """Return a description of the difference between the pipeline's input and stage ``number``'s result, or None.
+        """Return the difference between the pipeline's input and stage ``number``'s result as text, or None.
 
-        ``warn``: log a warning for each program that cannot run.
+        ``warn``: log a warning for each program that cannot run
         """
         (_, before), (_, module) = self._kept[0], self._kept[number]
         if number and any(isinstance(op, FuncOp) for op in module.body.block.ops):
@@ -144,13 +141,13 @@ class Validator(pipelines.Validation):
         return self._problem_of_programs(module, warn=warn)
 
     def _problem_of_programs(self, module: ModuleOp, *, warn: bool = False) -> str | None:
-        """Return a description of a difference between a program and the circle body of its segment, or None."""
+        """Return a difference between a program and the circle body of its segment as text, or None."""
         functions = [op for op in module.body.block.ops if isinstance(op, FuncOp)]
         inside = (op for function in functions for op in function.walk() if isinstance(op, SegmentOp))
         segments = self.segments | {op.sym_name.data: op for op in inside}
         stage = pipelines.stage_of(module)
         for name, lowered in lowered_symbols(module).items():
-            if name not in segments:  # a program without segment, as in lit files, has no circle body to compare with
+            if name not in segments:  # programs in lit files may have no segment
                 continue
             if stage is None and not _is_of_tensors(lowered):
                 if warn:
@@ -182,7 +179,7 @@ class Validator(pipelines.Validation):
         return run
 
     def _compared(self, segment: SegmentOp, run: Callable[[Sequence[Inputs]], Sequence[_Answer]]) -> str | None:
-        """Return a description of the difference between results of ``run`` and of the circle body, or None."""
+        """Return the difference between results of ``run`` and of the circle body as text, or None."""
         if segment not in self._samples:
             self._samples[segment] = _samples_of(segment)
         last, where = segment.circle_block.last_op, f"segment @{segment.sym_name.data}"
@@ -202,7 +199,7 @@ class Validator(pipelines.Validation):
 
 
 def _common(found: _Inner, expected: _Inner) -> Iterator[tuple[str, Array, Array]]:
-    """Yield the name, the found and the expected elements of each common intermediate value with equal type and size.
+    """Yield the name, the actual and the expected elements of each common intermediate value with equal type and size.
 
     If several operations replace an operator of the circle body and have its name, the last operation gives the value.
     """
@@ -214,7 +211,6 @@ def _common(found: _Inner, expected: _Inner) -> Iterator[tuple[str, Array, Array
 
 
 def _is_of_tensors(lowered: Operation) -> bool:
-    """Return whether ``lowered`` is a program of our tensor operations, which the interpreter can run."""
     return (
         isinstance(lowered, ProgramOp)
         and isinstance(lowered.block.last_op, YieldOp)
@@ -223,7 +219,6 @@ def _is_of_tensors(lowered: Operation) -> bool:
 
 
 def _disagreeing(found: Array, expected: Array) -> int:
-    """Return the number of elements that differ."""
     if found.shape != expected.shape:
         return expected.size
     if expected.dtype.kind not in "fc":
@@ -256,14 +251,12 @@ def _drawn_inputs(segment: SegmentOp, count: int) -> list[Inputs]:
 
 
 def _samples_of(segment: SegmentOp) -> tuple[Sequence[Inputs], Sequence[_Answer]]:
-    """Draw inputs of a segment, and run its circle body on them."""
     root, drawn = segment.get_toplevel_object(), _drawn_inputs(segment, SAMPLES)
     assert isinstance(root, ModuleOp), "segments are in modules"
     return drawn, _interpreted(root, segment.circle, drawn)
 
 
 def _interpreted(module: ModuleOp, region: Region, drawn: Sequence[Inputs]) -> Sequence[_Answer]:
-    """Interpret the body of a segment, or a program of tensor operations, on drawn inputs; return the answers."""
     recorder, answers = _Recorder(), []
     interpreter = make_interpreter(module, listeners=[recorder])
     for inputs in drawn:
@@ -274,7 +267,7 @@ def _interpreted(module: ModuleOp, region: Region, drawn: Sequence[Inputs]) -> S
 
 
 def _binary(backend: CompilerBackend, module: ModuleOp, segment: SegmentOp) -> bytes:
-    """Return the binary of ``segment``; its lowered form may be in another module."""
+    """Return the binary of ``segment``. Its lowered form may be in another module."""
     lowered = lowered_symbols(module)[segment.sym_name.data]
     if not isinstance(lowered, ProgramOp):
         own = next(op for op in module.walk() if isinstance(op, SegmentOp) and op.sym_name == segment.sym_name)
@@ -285,7 +278,6 @@ def _binary(backend: CompilerBackend, module: ModuleOp, segment: SegmentOp) -> b
 
 
 def _run_binary(binary: bytes, suffix: str, drawn: Sequence[Inputs]) -> Sequence[_Answer]:
-    """Return the answers of a binary to the first few of the ``drawn`` inputs."""
     program, answers = open_device(suffix.removeprefix(".")).load(binary), []
     for inputs in drawn[:BINARY_SAMPLES]:
         outputs = program.run([value.copy() for value in inputs]).outputs
@@ -294,7 +286,7 @@ def _run_binary(binary: bytes, suffix: str, drawn: Sequence[Inputs]) -> Sequence
 
 
 def check_runs(segment: SegmentOp, suffix: str, binary: bytes) -> None:
-    """Raise CompileError if running the binary of ``segment`` on drawn inputs fails; outputs are not compared."""
+    """Raise CompileError if the binary of ``segment`` fails on drawn inputs. Outputs are not compared."""
     try:
         _run_binary(binary, suffix, _drawn_inputs(segment, 1))
     except SimulationError as error:

@@ -1,7 +1,7 @@
-"""``odc-opt --view``: a page that shows the changes of each pass and each rewrite.
+"""``odc-opt --view``: a page with the changes of each pass and each rewrite.
 
 The page compares printed IR without locations and bytes of constants. If a module has more lines than
-:data:`MOST_LINES`, or a pass more rewrites than :data:`MOST_REWRITES`, further changes are counted but not shown.
+:data:`MOST_LINES`, or a pass more rewrites than :data:`MOST_REWRITES`, the page only counts further changes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MOST_LINES, MOST_REWRITES, MOST_NODES = 4000, 200, 150
 MOST_PLAIN = 200_000  # characters of text about passes; longer text is compressed
 _CONTEXT, _LONGEST_LINE = 2, 300
 _NO_NAME = re.compile(r"\W+")
-_MOST_OF_REWRITE = 60  # lines shown per rewrite
+_MOST_OF_REWRITE = 60  # limit on lines per rewrite
 
 
 @dataclass
@@ -60,7 +60,7 @@ class PassRun:
 
     @property
     def changed(self) -> bool:
-        """Return whether the text changed."""
+        """Whether the text changed."""
         return self.before != self.after
 
 
@@ -130,7 +130,7 @@ def difference(before: Sequence[str], after: Sequence[str]) -> list[str]:
 
 
 def _nodes(module: ModuleOp) -> Iterator[charts.DiagramNode]:
-    """Return the operators of the first non-empty function in order, each with the operators that feed it."""
+    """Yield the operators of the first non-empty function in order, each with the operators that feed it."""
     blocks = (block for op in module.body.block.ops for region in op.regions for block in region.blocks)
     block = next((found for found in blocks if len(found.ops) > 1), None)
     if block is None:
@@ -150,20 +150,20 @@ def render(name: str, views: Sequence[Viewer]) -> str:
     changing = sum(step.changed for step in steps)
     growth = f"{count_text(len(steps[0].before))} → {count_text(len(steps[-1].after))}" if steps else "0"
     figures = [
-        Figure("passes", count_text(len(steps)), f"{count_text(changing)} changed something"),
+        Figure("passes", count_text(len(steps)), f"{count_text(changing)} with changes"),
         Figure("rewrites", count_text(sum(sum(step.patterns.values()) for step in steps)), "by patterns"),
         Figure("lines of IR", growth, "before and after"),
     ]
     shown = {index: _step(step) for index, step in enumerate(steps, start=1) if step.changed}
     if sum(map(len, shown.values())) > MOST_PLAIN:
-        shown = {index: folded("what the pass changed", content, packed=True) for index, content in shown.items()}
+        shown = {index: folded("changes of the pass", content, packed=True) for index, content in shown.items()}
     sections = [
         Section(f"{index}. {steps[index - 1].name}", content, _lead(steps[index - 1]))
         for index, content in shown.items()
     ]
     unchanged = [f"{index}. {step.name}" for index, step in enumerate(steps, start=1) if not step.changed]
-    sections.append(Section("Passes that changed nothing", tag("p", ", ".join(unchanged)) if unchanged else Html("")))
-    note = "bytes of constants and locations left out"
+    sections.append(Section("Passes without changes", tag("p", ", ".join(unchanged)) if unchanged else Html("")))
+    note = "without bytes of constants and locations"
     return render_page(f"Passes over {Path(name).name}", figures, sections, note=note)
 
 
@@ -184,10 +184,9 @@ def _step(step: PassRun) -> Html:
 
 
 def _whole(step: PassRun) -> Html:
-    """Show the change of a whole pass, unfolded if no rewrites of the pass are shown."""
     if max(len(step.before), len(step.after)) > MOST_LINES:
         return tag("p", f"{count_text(len(step.before))} lines became {count_text(len(step.after))}.")
-    summary = tag("summary", "all that the pass changed")
+    summary = tag("summary", "all changes of the pass")
     opened = None if step.rewrites else "open"
     return tag("details", summary, _text(difference(step.before, step.after)), open=opened)
 

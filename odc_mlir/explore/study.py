@@ -280,7 +280,6 @@ class _StudyRunner:
         return [trial for trial in trials if trial.state.is_finished() and _OUTCOME in trial.user_attrs]
 
     def _list(self) -> Iterator[Point] | None:
-        """Return the points of a grid or random search, or None if the sampler proposes points."""
         axes = self.definition.axes
         if self.definition.sampler == "bayes":
             return None
@@ -416,7 +415,6 @@ def _outcome(trial: optuna.trial.FrozenTrial) -> Outcome:
 
 @contextmanager
 def _workers(jobs: int, scheduler: str | None) -> Iterator[Callable[[], Executor]]:
-    """Yield a function that creates an executor: local processes, or a Dask cluster's workers."""
     if scheduler is None:
         others = active_children()
         try:

@@ -169,7 +169,6 @@ def _variable_folders() -> list[str]:
 
 
 def _places(directory: str | os.PathLike[str] | None) -> Iterator[tuple[str, Iterable[PluginSource]]]:
-    """Yield each location with its codegen plugins, in order of preference."""
     if directory is not None:
         yield f"the folder {os.fspath(directory)}", _in_folder(Path(directory))
     folders = _variable_folders()

@@ -190,8 +190,6 @@ def _asking(part: str, node: Node | None, target: str | None = None) -> Iterator
 
 @dataclass(frozen=True)
 class _Hardware:
-    """Common fields of a target's description and facts."""
-
     name: str
     extension: str
     schemes: tuple[str, ...]

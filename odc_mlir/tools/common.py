@@ -439,7 +439,6 @@ class PrintableStream:
 
 @contextmanager
 def _printable_output() -> Iterator[None]:
-    """Print all output of this block through :class:`PrintableStream`."""
     replace_closed_streams()
     out: Any = PrintableStream(sys.stdout)
     err: Any = PrintableStream(sys.stderr, "standard error")
@@ -449,7 +448,6 @@ def _printable_output() -> Iterator[None]:
 
 @contextmanager
 def _logging_to_stderr(prog: str, verbose: int, quiet: bool) -> Iterator[None]:
-    """Print the library's log on stderr as ``prog: warning: text`` while the command runs."""
     import logging
 
     class LineFormatter(logging.Formatter):

@@ -92,7 +92,6 @@ def _package(arguments: argparse.Namespace, model: str) -> Package | None:
 
 
 def _summary(package: Package | None, read: int, seconds: Sequence[float]) -> Iterator[str]:
-    """Yield lines about the cost of a token: modelled for the target, and measured on this machine."""
     from odc_mlir.runtime.reporting.report_object import is_modelled
     from odc_mlir.runtime.reporting.report_table import energy_line
 

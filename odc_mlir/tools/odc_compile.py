@@ -147,7 +147,6 @@ def _check_stage(name: str) -> None:
 
 
 def _quantising(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the quantisation arguments of ``odc_mlir.compile``; raise OptionError for flags without ``--quantize``."""
     chosen = quantizing.common_options(arguments)
     if arguments.quantize == "none":
         if chosen or arguments.allow_accuracy_loss:
@@ -255,7 +254,7 @@ def _compile(arguments: argparse.Namespace) -> None:
         from odc_mlir.runtime.reporting.report_html import operator_code, render
 
         arguments.files.write("report_html", lambda: render(package.report, operator_code(package)))
-    arguments.files.tell(_told(arguments, package, is_modelled))
+    arguments.files.tell(_described(arguments, package, is_modelled))
     if arguments.output:
         arguments.files.suggest("odc-run", arguments.output, "--load", "DATA")
     if arguments.quiet and (is_modelled or package.plan is None):
@@ -274,8 +273,7 @@ def _refuse_page(arguments: argparse.Namespace, target: str) -> None:
         )
 
 
-def _told(arguments: argparse.Namespace, package: Package, is_modelled: bool) -> Iterator[str]:
-    """Yield the summary of a package: the verdict if it was quantised here, then placement and times."""
+def _described(arguments: argparse.Namespace, package: Package, is_modelled: bool) -> Iterator[str]:
     if package.verdict is not None:
         from odc_mlir.quantizer.summary import conclusion, headline
 
@@ -300,7 +298,6 @@ def _told(arguments: argparse.Namespace, package: Package, is_modelled: bool) ->
 
 
 def _native_summary(report: UnmodelledReport) -> Iterator[str]:
-    """Yield lines about placement and size of native code, which has no modelled time."""
     from collections import Counter
 
     yield report.headline()
@@ -312,7 +309,6 @@ def _native_summary(report: UnmodelledReport) -> Iterator[str]:
 
 
 def _summary(report: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the summary of a compilation: placement with reasons, and latency."""
     from odc_mlir.runtime.reporting.report_partition import host_groups, plan_lines
 
     total = report["npu_op_count"] + report["host_op_count"]

@@ -123,7 +123,6 @@ def _write_errors(arguments: argparse.Namespace, found: Comparison) -> None:
 
 
 def _sides(a: str, b: str) -> list[tuple[str, Any]]:
-    """Return file and backend of both sides; raise OptionError if neither names a file."""
     parsed = [_side(text) for text in (a, b)]
     files = [file for file, _ in parsed if file is not None]
     if not files:

@@ -156,8 +156,6 @@ def _program(data: bytes, location: str) -> Document:
 
 
 def _package(path: str) -> Document:
-    """Describe a package: its own files in full, models and programs by their contents."""
-
     from odc_mlir.formats.package import read_package
 
     files = read_package(path)

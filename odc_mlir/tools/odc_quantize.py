@@ -167,13 +167,11 @@ def _write(arguments: argparse.Namespace, made: Quantized, accepted: bool) -> No
 
 
 def _precisions_file(arguments: argparse.Namespace) -> str | None:
-    """Return the file of per-layer precisions, written or given."""
     is_given = arguments.mixed not in ("auto", "on", "off") and not arguments.overrides
     return arguments.save_precisions or (arguments.mixed if is_given else None)
 
 
 def _summary(arguments: argparse.Namespace, verdict: Mapping[str, Any], accepted: bool) -> Iterator[str]:
-    """Yield the summary of a quantisation; with ``-v``, also all measures and choices."""
     from odc_mlir.quantizer.summary import next_target, summary
 
     yield from summary(model_name(shown(arguments.model)), verdict)
@@ -278,7 +276,6 @@ def _front(points: Sequence[Mapping[str, Any]], least: float) -> Iterator[str]:
 
 
 def _precisions(verdict: Mapping[str, Any]) -> Iterator[str]:
-    """Yield lines about the precisions of single layers, and reasons for float layers."""
     counts = Counter(verdict["scheme"].values())
     if len(counts) > 1:
         yield f"  layers: {', '.join(f'{count} {name}' for name, count in counts.most_common())}"

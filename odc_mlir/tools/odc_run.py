@@ -208,7 +208,6 @@ def _body(arguments: argparse.Namespace) -> None:
 
 
 def _check_prompt(arguments: argparse.Namespace) -> None:
-    """Raise OptionError for a text flag without --prompt, and for a flag about arrays or runs with --prompt."""
     group = argparse.ArgumentParser(add_help=False).add_argument_group()
     if arguments.prompt is None:
         add_generation_flags(group)
@@ -249,7 +248,6 @@ def _parse_shapes(text: str) -> dict[int, tuple[int, ...]] | None:
 def _recorded_on(
     arguments: argparse.Namespace, model: str, shapes: dict[int, tuple[int, ...]] | None, count: int
 ) -> list[list[Array]]:
-    """Return the calibration samples: the loaded samples, or ``count`` random samples."""
     from odc_mlir.formats.samples import random_inputs
     from odc_mlir.runtime.api import open_executor
     from odc_mlir.runtime.execution.graph import index_limits

@@ -64,7 +64,6 @@ def add_options(container: argparse.ArgumentParser | argparse._ArgumentGroup, na
 
 
 def _argument(name: str) -> str:
-    """Return the name of an option among parsed arguments; ``help`` is reserved for the parser's help."""
     return "improve" if name == "help" else name
 
 

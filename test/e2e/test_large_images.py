@@ -123,7 +123,7 @@ def test_scores_that_leave_the_npu_have_to_fit(
     package = odc_mlir.compile(segmentation("int8", between, "", large=513))
     assert package.plan is not None
     assert "--sram-limit" not in caplog.text, "no limit is as large"
-    assert ("all of the SRAM of npu-256 is 4194304 bytes" in caplog.text) == bool(between)
+    assert ("the SRAM of npu-256 has 4194304 bytes" in caplog.text) == bool(between)
     reason = package.plan.host_reasons[len(between)]
     assert reason.endswith(f"; {culprit!r} of {513 * 513 * CLASSES} bytes leaves the NPU as a whole")
     lines = [group.line(0) for group in host_groups(package.report["layers"], "npu-256", quantized=False)]

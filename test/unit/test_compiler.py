@@ -90,7 +90,7 @@ def test_strict_names_the_operators_that_stay_and_why() -> None:
     assert str(caught.value) == (
         "3 operators stay on the host: DEQUANTIZE 'f' (operator: DEQUANTIZE is not supported by the NPU), "
         "SOFTMAX 'g' (element-type: 'f' is float32), QUANTIZE 'c' (element-type: 'g' is float32); "
-        "compile without strict to allow that"
+        "compile without strict to allow this"
     )
 
 

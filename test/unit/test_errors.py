@@ -78,7 +78,7 @@ def test_what_a_parser_raises_becomes_typed() -> None:
     for raised, text in (
         (KeyError("k"), "cannot read it: 'k' (in f)"),
         (IndexError(), "cannot read it: IndexError (in f)"),
-        (MemoryError(), "cannot read it: it asks for more memory than there is (in f)"),
+        (MemoryError(), "cannot read it: it needs more memory than is available (in f)"),
         (OSError(2, "No such file"), "cannot read it: No such file (in f)"),
     ):
         with pytest.raises(InputError) as caught, parsing("cannot read it", InputError, location="f"):

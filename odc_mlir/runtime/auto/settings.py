@@ -57,8 +57,7 @@ class AutoStatus:
     ``serving``: level of the last answer, or of the first answer before any run. ``progress``: 0 to 1. ``reason``:
         cause of the phase, if necessary. ``shapes``: input shapes of this status. ``notes``: for example, ignored
         settings. ``watch``: data of the active result's watch. ``latency_us``: times of a run by level or plugin,
-        measured side by side here.
-    ``cycles``: cycles of a run on simulated hardware that does not answer.
+        measured side by side. ``cycles``: cycles of a run on simulated hardware that does not answer.
     """
 
     enabled: bool = False

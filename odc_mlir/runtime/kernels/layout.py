@@ -35,7 +35,6 @@ def tile(node: Node) -> Execute:
 
 
 def _pieces(axis: int, sizes: Sequence[int]) -> Callable[[Array], list[Array]]:
-    """Return the function that yields consecutive parts along ``axis``."""
     ends = itertools.accumulate(sizes)
     lead = (slice(None),) * axis
     places = [(*lead, slice(end - size, end)) for end, size in zip(ends, sizes, strict=True)]

@@ -64,7 +64,6 @@ def bidirectional_sequence_lstm(node: Node) -> Execute:
 
 
 def _layer(node: Node, direction: str = "") -> sequences.RecurrentLayer:
-    """Return the layer with the weights and states whose names start with ``direction``."""
     x, out = node.operand(0), node.results[0]
     weights, recurrent = (required(node, f"{direction}{kind}_to_output_weights") for kind in ("input", "recurrent"))
     names = [f"{direction}{name}" for name in _cell_names()]

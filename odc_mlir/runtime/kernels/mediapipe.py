@@ -123,7 +123,6 @@ def landmarks_2_transform_matrix(node: Node) -> Execute:
 
 
 def _rows(node: Node, matrix: Array) -> Array:
-    """Return the first two rows of the matrix, without the column for z."""
     if matrix.size != 16:
         raise input_error(node, f"the matrix has the shape {list(matrix.shape)}; it must have 16 elements")
     return matrix.reshape(4, 4)[:2, [0, 1, 3]]

@@ -367,7 +367,7 @@ def test_shadow_runs_that_cannot_be() -> None:
         assert not left
     assert "application" in (watching(None)[0].facts.shadows_off or "")
     assert "verdict" in (watching(Reference(), verdict={"limits": []})[0].facts.shadows_off or "")
-    assert "no time" in (watching(Reference(), share=0.0)[0].facts.shadows_off or "")
+    assert "time allowed" in (watching(Reference(), share=0.0)[0].facts.shadows_off or "")
 
 
 @pytest.mark.parametrize(
