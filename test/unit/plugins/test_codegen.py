@@ -268,7 +268,7 @@ def test_a_file_that_is_no_plugin(model: Path, tmp_path: Path) -> None:
     with pytest.raises(CompileError, match="it raised ModuleNotFoundError"):
         generate(model, "odd-gen", directory=tmp_path)
     plugin(tmp_path, "pass", "one").joinpath("one-gen.py").rename(tmp_path / "two-gen.py")
-    with pytest.raises(CompileError, match="its extension is 'one', its target says 'two'"):
+    with pytest.raises(CompileError, match="its extension is 'one', its target has 'two'"):
         generate(model, "two-gen", directory=tmp_path)
 
 
