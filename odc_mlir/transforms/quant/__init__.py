@@ -1,1 +1,1 @@
-"""Passes that quantise: from recorded ranges to models on quantised types."""
+"""Quantising passes: from recorded ranges to models on quantised types."""

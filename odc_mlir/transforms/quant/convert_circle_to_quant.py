@@ -21,13 +21,13 @@ After, with ``io=float``::
       %2 = builtin.unrealized_conversion_cast %1 : … to tensor<1x2xf32>
       func.return %2 : tensor<1x2xf32>
 
-``quant-insert-requantize`` turns the casts into operators. A bias gets the scale of input times weights, whatever the
-assignment says; a bias that overflows its type is clamped, with a warning. Constants are converted once for each
-required type. With ``io=quantized``, function arguments and results are quantised like other values. ``inputs`` and
-``outputs`` override this for single inputs and outputs: float, or another quantised type for the same range.
+``quant-insert-requantize`` turns the casts into operators. A bias always gets the scale of input times weights. A bias
+that overflows its type is clamped, with a warning. Constants are converted once for each required type. With
+``io=quantized``, function arguments and results are quantised like other values. ``inputs`` and ``outputs`` override
+this for single inputs and outputs: float, or another quantised type for the same range.
 
-Functions without an assignment are left unchanged. Rejects a computed bias, a variable that an operator requires in a
-type other than its own, and types for inputs and outputs that do not exist or are not float.
+Functions without an assignment do not change. Rejects a computed bias, a variable that an operator requires in another
+type, and types for inputs and outputs that do not exist or are not float.
 """
 
 from __future__ import annotations
@@ -110,13 +110,13 @@ class ConvertCircleToQuantPass(PatternPass):
 
 @dataclass
 class Casts:
-    """Casts of values to other element types, one for each type that users require."""
+    """Casts of values to other element types, one for each required type."""
 
     made: dict[tuple[SSAValue, Attribute], SSAValue] = field(default_factory=dict)
     last: dict[SSAValue, Operation] = field(default_factory=dict)
 
     def of(self, value: SSAValue, codes: conversion.QuantizedElement | None, rewriter: PatternRewriter) -> SSAValue:
-        """Return ``value`` with the element type ``codes`` (None: float32), after a cast if it has another one."""
+        """Return ``value`` with the element type ``codes`` (None: float32), after a cast if the type differs."""
         wanted = tensor_type("float32", tensor_facts(value.type).shape) if codes is None else codes.type_for(value)
         if wanted == value.type:
             return value
@@ -209,7 +209,6 @@ class UpdateCastOptions(OperatorPattern):
 def _retype(
     values: Sequence[SSAValue], codes: Sequence[conversion.QuantizedElement | None], rewriter: PatternRewriter
 ) -> None:
-    """Change ``values`` to the types ``codes``, and drop recorded ranges from all types."""
     for value, wanted in zip(tuple(values), codes, strict=True):
         type = without_range(value.type) if wanted is None else wanted.type_for(value)
         if type != value.type:
@@ -219,23 +218,24 @@ def _retype(
 
 @dataclass(frozen=True)
 class BoundaryTypes:
-    """Types of inputs or outputs: ``default`` is float, quantized or a type; ``named`` has types of single values."""
+    """Types of inputs or outputs. ``default``: float, quantized or a type. ``named``: types of single values."""
 
     default: str
     named: Mapping[str, str]
 
     @classmethod
     def of(cls, entries: Sequence[str], default: str) -> BoundaryTypes:
-        """Parse ``TYPE`` and ``NAME=TYPE``; raise OptionError."""
+        """Parse ``TYPE`` and ``NAME=TYPE``; raise OptionError for invalid entries."""
         named = parse_boundary(entries)
         return cls(named.pop("", default), named)
 
     def codes(
         self, what: str, values: Sequence[SSAValue], assigned: Sequence[QuantizedElement | None]
     ) -> list[QuantizedElement | None]:
-        """Return the types of values at the function's boundary, None for float; ``assigned`` has the types inside.
+        """Return the types of values at the function's boundary, None for float.
 
-        Raises OptionError for names that no value has, and for types that a value cannot have.
+        ``assigned``: types inside the function. Raises OptionError for unknown names, and for types that a value cannot
+        have.
         """
         names = [value_name(value) for value in values]
         if unknown := sorted(set(self.named) - set(names)):
@@ -268,7 +268,7 @@ def _crossing(
 
 
 def _same_range(codes: QuantizedElement, dtype: str) -> QuantParams:
-    """Return parameters of ``dtype`` for the range of ``codes``, such that codes stay equal if possible."""
+    """Return parameters of ``dtype`` for the range of ``codes``; if possible, codes stay equal."""
     if (moved := moved_to(codes.dtype, codes.params, dtype)) is not None:
         return moved
     return activation_params(*represented_range(codes.params, codes.dtype), dtype, symmetric=dtype == "int16")

@@ -1,4 +1,4 @@
-"""``quant-absorb-pairs``: remove rounding from a float model that was trained with it, and keep its parameters.
+"""``quant-absorb-pairs``: remove rounding from a float model that was trained with rounding, and keep its parameters.
 
 Before::
 
@@ -19,8 +19,8 @@ rounded will be quantised with their parameters (``quant.given``). Of several ro
 parameters of a constant before DEQUANTIZE are kept as well; constant folding removes the DEQUANTIZE. A function result
 keeps its name after the rounding. A value that only a move or a clamp reads gets the parameters of their result.
 
-Modules without such rounding are left unchanged, as are quantised values with other users, roundings to other numbers
-of bits, and per-channel rounding of computed values.
+Unchanged: modules without such rounding, quantised values with other users, roundings to other numbers of bits, and
+per-channel rounding of computed values.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class QuantAbsorbPairsPass(ModulePass):
 
 
 def absorb(function: FuncOp) -> dict[str, Attribute]:
-    """Remove rounding from ``function`` in place; return the types to which values were rounded, by name."""
+    """Remove rounding from ``function`` in place; return the types of rounded values by name."""
     types: dict[SSAValue, Attribute] = {}
     for op in list(ir.all_ops(function)):
         type = _rounding(op)
@@ -80,7 +80,7 @@ def absorb(function: FuncOp) -> dict[str, Attribute]:
 
 
 def _rounding(op: CircleOp) -> Attribute | None:
-    """Return the type to which ``op`` and its successors round, None for other operators."""
+    """Return the type to which ``op`` and its successors round, or None for other operators."""
     if op.SPEC.name == "FAKE_QUANT":
         return _of_fake_quant(op) if op.unverified is None else None
     if op.SPEC.name != "QUANTIZE" or not ir.is_float32(op.operands[0]):
@@ -94,7 +94,7 @@ def _rounding(op: CircleOp) -> Attribute | None:
 
 
 def _of_fake_quant(op: CircleOp) -> Attribute | None:
-    """Return the signed quantised type of a FAKE_QUANT; None if no type has its number of bits."""
+    """Return the signed quantised type of a FAKE_QUANT, or None if no type has its number of bits."""
     bits, narrow = int(str(op.option("num_bits"))), bool(op.option("narrow_range"))
     dtype = _TYPES.get(bits)
     if dtype is None:
@@ -105,7 +105,6 @@ def _of_fake_quant(op: CircleOp) -> Attribute | None:
 
 
 def _of_constants(function: FuncOp) -> dict[SSAValue, Attribute]:
-    """Return the codes of constants that DEQUANTIZE converts."""
     found: dict[SSAValue, Attribute] = {}
     for op in ir.all_ops(function):
         if op.SPEC.name == "DEQUANTIZE" and ir.constant_of(op.operands[0]) is not None:
@@ -127,7 +126,7 @@ def _replace(last: CircleOp, value: SSAValue) -> None:
 
 
 def _by_name(function: FuncOp, types: dict[SSAValue, Attribute]) -> dict[str, Attribute]:
-    """Return ``types`` by names; every value but arguments gets a unique name."""
+    """Return ``types`` by names, after making the names of computed values unique."""
     counts, names = Counter(map(value_name, values_of(function))), names_in(function)
     found: dict[str, Attribute] = {}
     for value, type in types.items():

@@ -1,4 +1,4 @@
-"""``quant-assign-params``: assign an element type to each value, by its own range.
+"""``quant-assign-params``: assign an element type to each value by its range.
 
 Before::
 
@@ -10,12 +10,12 @@ After ``quant-assign-params{scheme=uint8}``::
     %0 = circle.relu(%x) attributes {quant.operands = [!quant.uniform<u8:f32, 0.01:100>],
                                      quant.results = [!quant.uniform<u8:f32, 0.00607843>]} : …
 
-Parameters given for a value in the module's ``quant.given`` take precedence over its range. A value that is zero in all
+Parameters for a value in the module's ``quant.given`` take precedence over its range. A value that is zero in all
 samples gets the range of a neighbour: of another operand of its user, of the user's result, or of an operand of its
 producer. A factor of a product gets the range with which the product fits the result. Constants get types from their
-contents: weights have one scale per channel, or a single one. Weights that are multiples of a common step keep that
-step as their scale (:mod:`odc_mlir.quantizer.policy.schemes`). Biases are skipped, because their scales follow from
-input and weights. An operator stays float, with a reason, if its precision is ``float`` or a range that it needs was
+contents. Weights have one scale per channel, or a single scale. Weights that are multiples of a common step keep that
+step as their scale (:mod:`odc_mlir.quantizer.policy.schemes`). The pass skips biases, because input and weights
+determine their scales. An operator stays float, with a reason, if its precision is ``float`` or a necessary range was
 not recorded. The next pass (``quant-propagate-params``) handles constraints between operators. Does nothing if neither
 an option nor the configuration names a scheme.
 """
@@ -101,12 +101,12 @@ class QuantAssignParamsPass(ModulePass):
         ir.write_word(op, ir.WEIGHTS, "symmetric" if chosen.symmetric_weights else "asymmetric")
 
 
-_INFINITE_AT_ZERO = {"RSQRT": 0, "LOG": 0, "DIV": 1}  # results are infinite where this operand is 0
+_INFINITE_AT_ZERO = {"RSQRT": 0, "LOG": 0, "DIV": 1}  # operand whose zeros give infinite results
 _GUARDS = ("ADD", "MAXIMUM")  # operators that, with a constant operand, keep a value away from 0
 
 
 def _keep_from_zero(op: CircleOp) -> None:
-    """Keep the guard of the float operator ``op`` in float: the operator that keeps an operand of ``op`` away from 0.
+    """Keep the operator float that keeps an operand of the float operator ``op`` away from 0.
 
     A quantised guard could round to 0, for which ``op`` gives infinity. LiteRT does not define the code of infinity.
     """
@@ -121,13 +121,13 @@ def _keep_from_zero(op: CircleOp) -> None:
 
 
 class _StaysReal(Exception):
-    """The reason why an operator cannot be quantised."""
+    """Exception with the reason why an operator cannot be quantised."""
 
 
 class Assignment:
     """Assignment of types to the values of one function.
 
-    ``wide`` has ranges by name for values that get more bits than ``default`` has; more bits allow a wider range.
+    ``wide``: ranges by name for values with more bits than ``default`` has; more bits allow a wider range.
     """
 
     def __init__(
@@ -157,8 +157,8 @@ class Assignment:
         if choice is not None:
             ir.write_word(op, ir.PRECISION, choice.precision)
         if ir.read_word(op, ir.PRECISION) == FLOAT:
-            told = None if choice is not None else ir.read_word(op, ir.REASON)
-            ir.keep_float(op, told or "float was asked for", rule.left)
+            known = None if choice is not None else ir.read_word(op, ir.REASON)
+            ir.keep_float(op, known or "float was requested", rule.left)
         elif rule.kind is QuantKind.FLOAT:
             ir.keep_float(op, rule.reason, rule.left)
         elif op.unverified is not None:
@@ -177,9 +177,9 @@ class Assignment:
             ir.assign(op, ir.RESULTS, results)
 
     def _as_reader_takes(self, op: CircleOp, used: Scheme) -> Scheme:
-        """Return ``used``, with 8-bit weights if LiteRT is the reader and rejects 4-bit weights of this operator.
+        """Return ``used``, with 8-bit weights if LiteRT rejects 4-bit weights of this operator.
 
-        Raise _StaysReal if LiteRT rejects both.
+        Raises _StaysReal if LiteRT rejects both.
         """
         assert used.activations is not None
         if used.reader != LITERT:
@@ -254,7 +254,7 @@ class Assignment:
         return found
 
     def _by_range(self, value: SSAValue, used: Scheme, *, as_weights: bool = False) -> Attribute:
-        """Return the type of a value by its range; weights of a signed type, here computed ones, are symmetric."""
+        """Return the type of a value by its range; computed weights of a signed type are symmetric."""
         assert used.activations is not None
         symmetric = used.symmetric_activations or (as_weights and DTYPES[used.activations].kind == "int")
         if not as_weights and (given := given_type(self._given, value, used.activations)) is not None:
@@ -287,7 +287,6 @@ class Assignment:
 
 
 def _type_of_weights(operand: SSAValue, axis: int | None, dtype: str, used: Scheme) -> Attribute:
-    """Return the type of constant weights by their contents, with scales along ``axis``, or raise OdcError."""
     contents = contents_of(operand)
     params = weight_params(
         contents,

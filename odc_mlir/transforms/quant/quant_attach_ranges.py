@@ -8,12 +8,12 @@ After, where the values of ``relu`` were between 0 and 3.5::
 
     %0 = circle.relu(%x) : … -> tensor<1x4xf32, #circle.qparams<min = [0.0], max = [3.5]>> loc("relu")
 
-Values are matched by name, in the main function only. A value that was never recorded keeps the range in its type, if
-any; files from other recorders contain such ranges. The file holds recorded statistics, or JSON such as ``{"relu":
+The pass matches values by name, only in the main function. A value without a record keeps the range in its type, if
+any. Files from other recorders contain such ranges. The file holds recorded statistics, or JSON such as ``{"relu":
 [0.0, 3.5]}``. Does nothing without ``records``.
 
-Masked scores do not widen the range of a SOFTMAX's operand, which ends slightly below the smallest unmasked score. The
-range of a mask ends at a number that hides any score.
+Masked scores do not widen the range of a SOFTMAX's operand. This range ends slightly below the smallest unmasked score.
+The range of a mask ends at a number that hides any score.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class QuantAttachRangesPass(ModulePass):
     """File of recorded statistics or ranges."""
 
     mode: str = "minmax"
-    """How a range is chosen: minmax, percentile or moving-average."""
+    """Method of choosing a range: minmax, percentile or moving-average."""
 
     low: float | None = None
     """Lower percentile."""
@@ -118,9 +118,9 @@ def ranges_of(
 
 
 def attach_ranges(function: FuncOp, ranges: Mapping[str, Range]) -> frozenset[str]:
-    """Write ranges by tensor name into the types of float values of ``function``, state included.
+    """Write ranges by tensor name into the types of float values of ``function``, including state.
 
-    Return the names of values whose ranges leave out masked entries.
+    Return the names of values whose ranges exclude masked entries.
     """
     results = (result for op in function.walk() if isinstance(op, CircleOp | VariableOp) for result in op.results)
     for value in (*function.args, *results):
@@ -159,7 +159,7 @@ def _spare_hidden(function: FuncOp) -> frozenset[str]:
 
 
 def _seen_ranges(softmax: CircleOp) -> Iterator[tuple[SSAValue, Range]]:
-    """Yield masks on the way to a SOFTMAX, each with the range that its codes must represent."""
+    """Yield masks before a SOFTMAX, each with the range that its codes must represent."""
     argument = argument_of(softmax)
     assert argument is not None
     root, bound = argument

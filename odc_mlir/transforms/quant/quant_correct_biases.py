@@ -1,6 +1,6 @@
 """``quant-correct-biases``: add corrections to the biases of a quantised model.
 
-Before, with a file that says ``{"conv": [3, -2]}``::
+Before, with a file that contains ``{"conv": [3, -2]}``::
 
     %b = circle.const [100, 200] : tensor<2x!quant.uniform<i32:f32:0, {0.01, 0.02}>>
     %0 = circle.conv_2d(%x, %w, %b) … loc("conv")
@@ -42,7 +42,7 @@ class QuantCorrectBiasesPass(PatternPass):
     name = "quant-correct-biases"
 
     corrections: str = ""
-    """An .npz file with one array for each layer, by the name of its result."""
+    """.npz file with one array for each layer, by the name of its result."""
 
     @classmethod
     def patterns(cls) -> Sequence[type[RewritePattern]]:

@@ -11,11 +11,11 @@ After ``quant-flip-sign{to=int8}``::
     %0 = circle.add(%x, %c) : (tensor<2x!quant.uniform<i8:f32, 0.25:-125>>, …) -> …
 
 Every quantised value and every zero point changes by 128, in all functions, inputs and outputs included, so that all
-values represent the same numbers. Integers without a scale are left unchanged.
+values represent the same numbers. Integers without a scale do not change.
 
-Rejects, naming the operator: operators that depend on the integers themselves (CAST, BITCAST, custom ones), those whose
-kernel does not support the other type, signed weights with a zero point (signed weights are symmetric), and quantised
-weights of float activations, whose meaning depends on their sign.
+Rejects operators that depend on the integers themselves (CAST, BITCAST, custom ones), operators whose kernel does not
+support the other type, signed weights with a zero point (signed weights are symmetric), and quantised weights of float
+activations, whose meaning depends on their sign. The error names the operator.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class QuantFlipSignPass(PatternPass):
     name = "quant-flip-sign"
 
     to: Literal["int8", "uint8"]
-    """The element type to convert to; required."""
+    """Element type to convert to; required."""
 
     @classmethod
     def patterns(cls) -> Sequence[type[RewritePattern]]:
@@ -81,7 +81,7 @@ class SignFlip:
     changed: set[Operation] = field(default_factory=set)
 
     def flip(self, values: Sequence[SSAValue], rewriter: PatternRewriter) -> bool:
-        """Convert the types of ``values``; return whether there was one to convert."""
+        """Convert the types of ``values``; return whether any changed."""
         flipped = False
         for value in tuple(values):
             if isinstance(value.type, NoneType):
@@ -124,13 +124,13 @@ class FlipValues(RewritePattern):
 
 
 def _refusal(op: CircleOp, to: str) -> str | None:
-    """Return why ``op`` would compute other numbers on codes of type ``to``; None if it would not."""
+    """Return the reason why ``op`` would compute other numbers on codes of type ``to``, or None."""
     rule, name = op.SPEC.quant, op.SPEC.name
     if Trait.CONTROL_FLOW in op.SPEC.traits or name in _CONVERTERS:
         return None
     node = node_of(op)
     if rule.kind is QuantKind.FLOAT or (rule.kind is QuantKind.NONE and any(_is(info, to) for info in node.results)):
-        return "it works on codes as they are"
+        return "it depends on the codes themselves"
     for index in rule.weights:
         weights = node.optional(index)
         if weights is not None and _is(weights, to) and (reason := _weights_refusal(node, weights, to)) is not None:
@@ -144,12 +144,12 @@ def _refusal(op: CircleOp, to: str) -> str | None:
 
 def _weights_refusal(node: Node, weights: TensorInfo, to: str) -> str | None:
     if node.results[0].info.kind == "float":
-        return f"weights {weights.name!r} of real activations mean something else with another sign"
+        return f"weights {weights.name!r} of float activations change their meaning with the sign"
     assert weights.quant is not None
     one_scale = node.spec.name == "FULLY_CONNECTED" and weights.quant.per_tensor
     if to == "int8" and any(weights.quant.zero_points) and not one_scale:
         zero = next(filter(None, weights.quant.zero_points))
-        return f"weights {weights.name!r} would have the zero point {zero}, signed ones are symmetric to other readers"
+        return f"weights {weights.name!r} would have the zero point {zero}; other readers require 0 for signed weights"
     return None
 
 

@@ -1,4 +1,4 @@
-"""``quant-insert-requantize``: insert QUANTIZE and DEQUANTIZE where values change between float and quantised.
+"""``quant-insert-requantize``: insert QUANTIZE and DEQUANTIZE between float and quantised values.
 
 Before::
 
@@ -17,8 +17,8 @@ After::
       func.return %2 : tensor<1x4xf32>
 
 QUANTIZE also converts between quantised types. A converted value is called ``<tensor>_quantized`` or
-``<tensor>_dequantized``, numbered if the name is taken. A function result keeps the name that users know; the value
-before the conversion is renamed. Two casts in a row are removed if the second one restores the original type.
+``<tensor>_dequantized``, with a number if that name exists. A function result keeps its name, which users know, and the
+value before the conversion gets another name. Two casts in a row are removed if the second restores the original type.
 
 Rejects casts between types that no operator converts.
 """
@@ -88,7 +88,7 @@ class ReplaceCast(RewritePattern):
 
 
 def _same_before(source: SSAValue, result: SSAValue) -> SSAValue | None:
-    """Return ``source`` or the operand of the cast that defines it, whichever has the result's type; else None."""
+    """Return ``source`` or the operand of the cast that defines it if it has the result's type, else None."""
     if source.type == result.type:
         return source
     before = source.owner
@@ -104,7 +104,6 @@ def _is_returned(value: SSAValue) -> bool:
 
 
 def _operator(source: SSAValue, result: SSAValue) -> tuple[str, str]:
-    """Return the operator that converts one type to the other, and its suffix for tensor names."""
     have, want = tensor_facts(source.type), tensor_facts(result.type)
     if want.quant is not None and (have.quant is not None or have.dtype == "float32"):
         return "QUANTIZE", "_quantized"

@@ -1,6 +1,6 @@
 """``quant-limit-far``: clamp float values that overflow the arithmetic of QUANTIZE.
 
-Before, where ``ranges`` say that ``x`` was as low as -3.4e38::
+Before, with a minimum of -3.4e38 for ``x`` in ``ranges``::
 
     %0 = circle.quantize(%x) : (tensor<4xf32>) -> tensor<4x!quant.uniform<i8:f32, 0.5:-8>>
 
@@ -12,9 +12,9 @@ After::
 
 Masks hide scores by such numbers. Runtimes divide by the scale, round to 32 bits and then add the zero point. A number
 beyond 32 bits may become the code at the other end of the range. A number that is first clamped to the range of the
-codes gets the right code; results do not change where QUANTIZE is exact.
+codes gets the right code. All other results stay the same.
 
-Numbers that are too large are limited by MINIMUM in the same way. Applies to values whose recorded range exceeds 2**30
+MINIMUM limits numbers that are too large in the same way. Applies to values whose recorded range exceeds 2**30
 steps of the scale. Does nothing without ``ranges``.
 """
 
@@ -40,10 +40,10 @@ from odc_mlir.transforms.quant.quant_attach_ranges import Range, read_ranges
 if TYPE_CHECKING:
     from odc_mlir.calibration.statistics import TensorStatistics
 
-MOST_STEPS = 2.0**30  # with any zero point added, such numbers fit into 32 bits
+MOST_STEPS = 2.0**30  # such numbers fit into 32 bits with any zero point
 _LARGEST = float(np.finfo(np.float32).max)
 
-Limit = tuple[str, str, float]  # the operator that limits, the end of the codes, and the number that it represents
+Limit = tuple[str, str, float]  # limiting operator, end of the codes, and number that this end represents
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class QuantLimitFarPass(ModulePass):
     name = "quant-limit-far"
 
     ranges: str = ""
-    """A JSON file with [least, largest] of all recorded values by tensor name, including values left out of ranges."""
+    """JSON file with [least, largest] of all recorded values by tensor name, including values excluded from ranges."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         function = quantized_function(op)
@@ -87,7 +87,7 @@ def limited(module: ModuleOp, statistics: Mapping[str, TensorStatistics]) -> Mod
 
 
 def _seen(found: TensorStatistics) -> Range:
-    """Return the smallest and the largest value; values left out of ranges count as the largest float32."""
+    """Return the smallest and largest value; values excluded from ranges count as the largest float32."""
     if found.infinite_count:
         return -_LARGEST, _LARGEST
     low, high = (found.minimum, found.maximum) if found.runs else (0.0, 0.0)
@@ -95,7 +95,6 @@ def _seen(found: TensorStatistics) -> Range:
 
 
 def _limited(function: FuncOp, seen: Mapping[str, Range]) -> Iterator[tuple[CircleOp, list[Limit]]]:
-    """Yield each QUANTIZE of a value that is too large, with the operator that limits the value."""
     for op in all_ops(function):
         if op.SPEC.name == "QUANTIZE" and is_float32(op.operands[0]) and value_name(op.operands[0]) in seen:
             codes = info_of(op.results[0])

@@ -5,7 +5,7 @@ Before, with ``moments`` of 0.3 ± 0.4 and 1200 ± 500 for the columns::
     %w = circle.const [4.0, 0.01] : tensor<1x2xf32>
     %0 = circle.fully_connected(%x, %w, %b) : (tensor<1x2xf32>, tensor<1x2xf32>, tensor<1xf32>) -> tensor<1x1xf32>
 
-After: each column is 0 ± 1; the layer compensates for it::
+After: each column is 0 ± 1, and the layer compensates for the change::
 
     %m = circle.const [0.3, 1200.0] : tensor<2xf32>
     %1 = circle.sub(%x, %m) attributes {quant.precision = "float"} : …
@@ -15,22 +15,22 @@ After: each column is 0 ± 1; the layer compensates for it::
     %b = circle.const … : …
     %0 = circle.fully_connected(%2, %w, %b) : …
 
-If the columns of raw tables, or the channels of raw sensors, share one scale, small columns have no resolution at all.
-The inserted SUB and MUL stay float; quantised computation begins after them. Standard deviations are used instead of
-range limits, because a value beyond the limit of its own column is then rarely clipped. Before a convolution with
-padding, channels are only scaled, by their root mean squares, because padding must stay zero.
+If the columns of raw tables, or the channels of raw sensors, share one scale, small columns have no resolution. The
+inserted SUB and MUL stay float, and quantised computation begins after them. The pass uses standard deviations instead
+of range limits, so that a value beyond the limit of its column is rarely clipped. Before a convolution with padding,
+the pass only scales channels, by their root mean squares, because padding must stay zero.
 
-Applies only to inputs that are read by layers with constant weights alone, and whose channels differ in magnitude by at
-least a factor of four. If an input is joined with other values along the channels before a layer, its channels become
-as large as the largest channel of the other values. Does nothing without ``moments``.
+Applies only to inputs that only layers with constant weights read, and whose channels differ in magnitude by at least a
+factor of four. If an input is joined with other values along the channels before a layer, its channels become as large
+as the largest channel of the other values. Does nothing without ``moments``.
 
 Results of operators that only prepare inputs (functions of single elements, slices, other shapes, joins of several
 inputs) count as inputs if such layers read them. These operators stay float if their results are normalised, or if they
 change or cut channels of different sizes.
 
-With ``sizes=weights`` no samples are needed. If a normalisation was folded into the first layer, the size of a channel
-is about the inverse of the root mean square of its weights. Channels are then only scaled, and only if they differ by a
-factor of sixteen, which is more than the weights of equal channels differ.
+``sizes=weights`` needs no samples. If a normalisation was folded into the first layer, the size of a channel is about
+the inverse of the root mean square of its weights. Channels are then only scaled, and only if they differ by a factor
+of sixteen, which is more than the weights of equal channels differ.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ LEAST_RATIO = 4.0  # least ratio of sizes: two bits
 _LEAST_IMPLIED_RATIO = 16.0
 LARGEST = float(np.finfo(np.float32).max)
 
-_REASON = "it normalises inputs, which are real (--normalize inputs)"
-_PREPARING = "it prepares inputs, which are real (--normalize inputs)"
+_REASON = "it normalises float inputs (--normalize inputs)"
+_PREPARING = "it prepares float inputs (--normalize inputs)"
 
 Floats = NDArray[np.float64]
 
@@ -85,10 +85,10 @@ class QuantNormalizeInputsPass(ModulePass):
     name = "quant-normalize-inputs"
 
     moments: str = ""
-    """An .npz file with arrays [2, channels] of means and standard deviations, by the names of inputs and values."""
+    """.npz file with arrays [2, channels] of means and standard deviations, by the names of inputs and values."""
 
     sizes: Literal["moments", "weights"] = "moments"
-    """Source of the sizes of channels."""
+    """Source of the channels' sizes."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         if self.moments or self.sizes == "weights":
@@ -132,9 +132,9 @@ def measured_values(function: FuncOp) -> list[str]:
 
 
 def _keep_real(ops: Sequence[CircleOp], moments: Mapping[str, Floats]) -> set[CircleOp]:
-    """Keep those of ``ops`` in float that change or cut input channels of different sizes; return them.
+    """Keep those of ``ops`` float that change or cut input channels of different sizes, and return them.
 
-    Operators between inputs and these operators, and operators after them, stay float as well.
+    Operators between inputs and these operators, and operators after them, also stay float.
     """
     kept = set[CircleOp]()
     for op in ops:
@@ -159,7 +159,7 @@ def _is_of_use(op: CircleOp) -> bool:
 
 
 def _moments_of(value: SSAValue, moments: Mapping[str, Floats]) -> Floats | None:
-    """Return the moments of a value, or of the values whose concatenation it is."""
+    """Return the moments of a value, through concatenations."""
     found = moments.get(value_name(value))
     if found is not None or not isinstance(value.owner, CircleOp) or not joins_channels(value.owner):
         return found
@@ -170,9 +170,10 @@ def _moments_of(value: SSAValue, moments: Mapping[str, Floats]) -> Floats | None
 
 @dataclass(frozen=True)
 class _InputLayer:
-    """A layer that reads an input; ``places`` has the input channel of each weight, and broadcasts against the weights.
+    """Layer that reads an input.
 
-    The input may be operand ``place`` of a concatenation ``join`` with other values, in which it starts at ``first``.
+    ``places``: input channel of each weight, broadcast against the weights. The input may be operand ``place`` of a
+    concatenation ``join`` with other values, where it starts at channel ``first``.
     """
 
     layer: WeightedLayer
@@ -192,7 +193,7 @@ class _InputLayer:
         )
 
     def of_all(self, array: Floats, other: float) -> Floats:
-        """Extend ``array`` from the input's channels to all channels that the layer reads; the rest is ``other``."""
+        """Extend ``array`` from the input's channels to all channels that the layer reads; ``other`` fills the rest."""
         if self.join is None:
             return array
         found = np.full(int((shape_of(self.join.results[0]) or (0,))[-1] or 0), other)
@@ -219,7 +220,7 @@ def _readers(value: SSAValue, kept: Set[CircleOp], preparing_ops: Sequence[Circl
 
 
 def _reading(use: Use) -> list[_InputLayer]:
-    """Return the layers that read a value, directly or joined with others; none if another operator reads it."""
+    """Return the layers that read a value, directly or joined with others; empty if another operator reads it."""
     op = use.operation
     if not isinstance(op, CircleOp) or not joins_channels(op):
         layer = _layer(use)
@@ -234,7 +235,6 @@ def _reading(use: Use) -> list[_InputLayer]:
 
 
 def _layer(use: Use) -> _InputLayer | None:
-    """Return the layer with constant weights that reads a value; None for another reader."""
     found = WeightedLayer.with_reals(use.operation)
     if found is None or use.index != found[0].input or not np.isfinite(found[1]).all():
         return None
@@ -246,7 +246,7 @@ def _layer(use: Use) -> _InputLayer | None:
 
 
 def _others(readers: Sequence[_InputLayer], moments: Mapping[str, Floats], kept: Set[CircleOp]) -> float | None:
-    """Return the size of the largest channel of the values with which the input is joined; None if unknown."""
+    """Return the size of the largest channel of the values joined with the input, or None if unknown."""
     values = {value for reader in readers if reader.join is not None for value in reader.join.operands}
     others = (value for value in values if isinstance(value.owner, CircleOp) and value.owner not in kept)
     known = (_moments_of(value, moments) for value in others)
@@ -255,7 +255,7 @@ def _others(readers: Sequence[_InputLayer], moments: Mapping[str, Floats], kept:
 
 
 def _implied(readers: Sequence[_InputLayer], channels: int) -> Floats | None:
-    """Return moments of channels from the weights of ``readers``; None if they do not differ enough."""
+    """Return moments of channels from the weights of ``readers``, or None if they do not differ enough."""
     if any(reader.join is not None for reader in readers):
         return None
     power, counts = np.zeros((2, channels))
@@ -273,9 +273,9 @@ def _implied(readers: Sequence[_InputLayer], channels: int) -> Floats | None:
 def _normalisation(
     value: SSAValue, readers: Sequence[_InputLayer], moments: Floats, others: float | None
 ) -> tuple[Floats, Floats] | None:
-    """Return the centre to subtract from each channel and the size to divide it by; None if that changes little.
+    """Return the centre to subtract from each channel and its divisor, or None if that changes little.
 
-    ``others`` is the size of the channels with which the input is joined.
+    ``others``: size of the channels joined with the input.
     """
     channels = (shape_of(value) or (None,))[-1]
     if moments.shape[1] != channels:
@@ -290,7 +290,7 @@ def _normalisation(
 
 
 def _worthwhile(centres: Floats, sizes: Floats, others: float | None = None) -> tuple[Floats, Floats] | None:
-    """Return centres and divisors, with size 1 for channels that never change; None if one scale suits all.
+    """Return centres and divisors, with size 1 for channels that never change, or None if one scale suits all.
 
     If ``others`` is given, channels become as large as ``others``.
     """
@@ -329,7 +329,6 @@ def _insert(value: SSAValue, readers: list[_InputLayer], centres: Floats, sizes:
 
 
 def _absorbed(reader: _InputLayer, centres: Floats, factors: Floats) -> tuple[Floats, Floats]:
-    """Return the reader's weights and bias for the normalised input."""
     others = tuple(axis for axis in range(reader.weights.ndim) if axis != reader.layer.axis)
     centres, factors = reader.of_all(centres, 0.0), reader.of_all(factors, 1.0)
     moved = (reader.weights * centres[reader.places]).sum(axis=others)
@@ -337,7 +336,7 @@ def _absorbed(reader: _InputLayer, centres: Floats, factors: Floats) -> tuple[Fl
 
 
 _MOVES_INPUTS = frozenset({"GATHER", "SLICE", "SPLIT", "SPLIT_V", "STRIDED_SLICE", "TRANSPOSE", "UNPACK"})
-_OTHERS = frozenset({"CUSTOM", "DEQUANTIZE", "QUANTIZE"})  # element-wise, but they do not prepare floats
+_OTHERS = frozenset({"CUSTOM", "DEQUANTIZE", "QUANTIZE"})  # element-wise, but without float preparation
 
 
 def preparing(function: FuncOp) -> list[CircleOp]:

@@ -1,4 +1,4 @@
-"""``quant-normalize-outputs``: normalise the columns of an output before quantisation; restore their units afterwards.
+"""``quant-normalize-outputs``: normalise the columns of an output before quantisation, and restore their units.
 
 Before, with ``ranges`` of 0.1 to 0.3 and -1500 to 2500 for the columns::
 
@@ -6,7 +6,7 @@ Before, with ``ranges`` of 0.1 to 0.3 and -1500 to 2500 for the columns::
     %b = circle.const [0.2, 500.0] : tensor<2xf32>
     %0 = circle.fully_connected(%x, %w, %b) : (tensor<1x1xf32>, tensor<2x1xf32>, tensor<2xf32>) -> tensor<1x2xf32>
 
-After: the layer gives columns from -1 to 1, which share a scale well::
+After: the layer computes columns from -1 to 1, which can share a scale::
 
     %w = circle.const [0.2, 0.2] : tensor<2x1xf32>
     %b = circle.const [0.0, 0.0] : tensor<2xf32>
@@ -16,10 +16,10 @@ After: the layer gives columns from -1 to 1, which share a scale well::
     %m = circle.const [0.2, 500.0] : tensor<2xf32>
     %2 = circle.add(%1, %m) attributes {quant.precision = "float"} : …
 
-An output may have several quantities, each in its own unit. With one scale for all columns, small columns would be
-lost. Earlier passes folded the operators that give results their units into the last layer; this pass separates them
-again. The inserted MUL and ADD stay float. The last of them gets the output's name; the layer gets the same name with
-the suffix ``/normalised``. Columns after RELU get only a factor.
+An output may have several quantities, each in its own unit. With one scale for all columns, small columns would become
+zero. Earlier passes folded the operators that apply units into the last layer. This pass separates them again. The
+inserted MUL and ADD stay float. The last of them gets the output's name, and the layer gets the same name with the
+suffix ``/normalised``. Columns after RELU get only a factor.
 
 Applies only to outputs of layers with constant weights, no other activation and no other reader. Columns must differ in
 size by more than a factor of sixteen, or a column's range must be that much smaller than the range extended to zero.
@@ -73,9 +73,9 @@ _MOVING = frozenset(
 # Suffix of the layer's name; the operator that restores the units has the output's name.
 NORMALISED = "/normalised"
 
-# Reasons why operators stay float.
-_SCALES = "it gives columns of normalised outputs their units back (--normalize outputs)"
-_MOVES = "it moves normalised outputs, which have their units in float (--normalize outputs)"
+
+_SCALES = "it restores the units of normalised outputs (--normalize outputs)"
+_MOVES = "it moves normalised outputs after the restoration of their units (--normalize outputs)"
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -88,11 +88,11 @@ class QuantNormalizeOutputsPass(ModulePass):
     name = "quant-normalize-outputs"
 
     ranges: str = ""
-    """An .npz file with arrays of the least and the largest values by output name: [2, columns] if columns are along
+    """.npz file with arrays of the least and the largest values by output name: [2, columns] if columns are along
     the last axis, [2, columns, 1] for the last but one, and so on. Wider ranges leave room for unseen values."""
 
     layers: str = ""
-    """An .npz file with arrays [2, columns] of the least and the largest values by the name of a layer's result."""
+    """.npz file with arrays [2, columns] of the least and the largest values by the name of a layer's result."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         normalize_outputs(op, *(load_reals(file, "column ranges", _pairs) for file in (self.ranges, self.layers)))
@@ -118,7 +118,7 @@ def normalize_outputs(module: ModuleOp, ranges: Mapping[str, Floats], of_layers:
 
 def _pairs(array: Floats) -> Floats:
     if array.ndim < 2 or len(array) != 2:
-        raise ValueError("they are no pairs")
+        raise ValueError("they are not pairs")
     return array
 
 
@@ -147,7 +147,7 @@ def moved_to_outputs(value: SSAValue) -> tuple[list[CircleOp], set[str]]:
 
 
 def _normalise_moved(value: SSAValue, low: Floats, high: Floats) -> None:
-    """Normalise a layer whose columns are moved to outputs, by the ranges of the columns."""
+    """Normalise a layer whose columns other operators move to outputs, by the ranges of the columns."""
     moving, _ = moved_to_outputs(value)
     columns = info_of(value).shape or (None,)
     if not moving or columns[-1] != len(low):
@@ -158,7 +158,7 @@ def _normalise_moved(value: SSAValue, low: Floats, high: Floats) -> None:
 
 
 def _columns_of(value: SSAValue, ranges: tuple[int, ...]) -> Indices | None:
-    """Return the column of each element of an output, for ranges of shape ``ranges``; None if columns are unknown.
+    """Return the column of each element of an output, for ranges of shape ``ranges``, or None if unknown.
 
     Other unknown dimensions count as 1.
     """
@@ -181,9 +181,9 @@ def _known_shape(value: SSAValue) -> tuple[int, ...]:
 
 
 def _normalise(value: SSAValue, columns: Indices, low: Floats, high: Floats) -> bool:
-    """Normalise the layers that compute ``value``; return whether any was. Operators after them stay float.
+    """Normalise the layers that compute ``value``, and return whether any changed.
 
-    ``columns`` has, for each element of ``value``, its column in ``low`` and ``high``.
+    Operators after them stay float. ``columns``: index in ``low`` and ``high`` for each element of ``value``.
     """
     if not is_used_once(value):
         return False

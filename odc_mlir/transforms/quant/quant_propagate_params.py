@@ -3,17 +3,17 @@
 ``quant-assign-params`` considers one value at a time. This pass applies the constraints of operators:
 
 1. Results whose operator fixes their parameters (softmax, logistic, tanh …) get these parameters. Parameters in the
-   module's ``quant.given`` are kept, and propagate from results of data movement to operands.
+   module's ``quant.given`` stay, and propagate from results of data movement to operands.
 2. Operators that move data (reshape, pooling, slices …) pass their operand's parameters on to their results.
 3. Operators that combine several values (concatenation, padding with a value, maximum …) pass the result's parameters
    back to operands without other users, except to averages that would be clipped. If all other operands agree, the
-   result adopts their parameters. The remaining operands are requantised for this operator alone.
-4. Scales of results are increased where sums, divided by the scale, could overflow 32 bits, or where the file's reader
-   does not support the factor.
+   result adopts their parameters. The remaining operands are requantised only for this operator.
+4. Scales of results increase if sums, divided by the scale, could overflow 32 bits, or if the file's reader does not
+   support the factor.
 5. Each operator requires its operands in the resulting types, or in its own precision if that differs.
 6. Operators whose kernel does not support these types stay float, and so do operators that only move values between
-   float operators. ``quant.reason`` says why.
-7. Scales of weights are increased if a bias would overflow its type, or a sum would overflow the reader's accumulator.
+   float operators. ``quant.reason`` contains the reason.
+7. Scales of weights increase if a bias would overflow its type, or a sum would overflow the reader's accumulator.
 
 Before (scales of ``%1`` and ``%2`` from their own ranges)::
 
@@ -68,7 +68,7 @@ from odc_mlir.transforms.quant.common.operators import (
 )
 
 _LEAST_KEPT = 3 / 4  # share of an average's range that shared parameters must cover: clipping costs less than rounding
-_MOST_COARSER = 1.5  # a result may adopt a scale up to this many times larger, because that saves a rounding
+_MOST_COARSER = 1.5  # limit on an adopted scale, relative to the result's own scale; adoption saves a rounding
 
 
 class QuantPropagateParamsPass(ModulePass):
@@ -178,7 +178,7 @@ class Propagation:
         return True
 
     def _may_have(self, type: Attribute, group: Group) -> bool:
-        """Return whether ``type`` covers enough of the range of each value of ``group`` that is averaged."""
+        """Return whether ``type`` covers enough of the range of each averaged value of ``group``."""
         users = ((value, use.operation) for value in group.values for use in value.uses)
         mixed = {value for value, user in users if isinstance(user, CircleOp) and user.SPEC.name in MIXING}
         return all(self._covers(type, value, _LEAST_KEPT) for value in mixed)
@@ -228,12 +228,12 @@ class Propagation:
         seen = refusal(op, _needs(op), ir.result_types(op) or (), self._scheme(op), self._ranges)
         group = self._groups.of(op.results[0])
         if seen is None and group is not None and self._coarse_enough(op, group) is None:
-            seen = "its sums may exceed its result's range by more than kernels scale; rescale it in the float model"
+            seen = "its sums exceed its result's range by more than kernels can scale; rescale it in the float model"
         if seen is not None:
             ir.keep_float(op, seen, op.SPEC.quant.left)
 
     def _keep_float_between(self) -> None:
-        """Keep operators float that only move values between float operators: quantising them gains nothing."""
+        """Keep operators float that only move values between float operators, because quantising them gains nothing."""
         among = {op for op in self._ops if ir.REASON not in op.attributes and op.SPEC.quant.kind is QuantKind.SAME}
         while apart := [op for op in among if not _is_among_float(op, among)]:
             among.difference_update(apart)
@@ -241,7 +241,6 @@ class Propagation:
             ir.keep_float(op, "all operators before and after it stay float", op.SPEC.quant.left)
 
     def _type_states(self, op: CircleOp) -> None:
-        """Assign to variables the type of their operator's state."""
         needs = _needs(op)
         for index in op.SPEC.quant.states:
             variable = op.operands[index].owner if index < len(op.operands) else None
@@ -259,7 +258,7 @@ class Propagation:
         return True
 
     def _coarse_enough(self, op: CircleOp, group: Group) -> Attribute | None:
-        """Return the type of ``group``, with a larger scale if kernels cannot scale the sums; None if none works."""
+        """Return the type of ``group``, if necessary with a larger scale for sums, or None if no scale suffices."""
         own = ir.params_of(group.type)
         if not is_scaled(op) or group.fixed or own is None:
             return group.type
@@ -280,7 +279,7 @@ class Propagation:
             if x is None or weights is None or role_of(op, bias.weights) is not Role.WEIGHTS:
                 continue
             largest = used.largest_bias
-            if used.bias == "int32":  # then sums of products and bias have 32 bits as well
+            if used.bias == "int32":  # sums of products and bias then also have 32 bits
                 largest = largest_beside_products(op, x, weights, largest)
             least = schemes.least_weight_scales(contents_of_bias(op, index), x[1].scale, largest)
             if used.largest_sum is not None:
@@ -325,13 +324,12 @@ def _needs(op: CircleOp) -> list[Attribute]:
 
 
 def _may_be_weights(type: Attribute) -> bool:
-    """Return whether kernels support weights of ``type``: signed ones must be symmetric."""
+    """Return whether kernels support weights of ``type``; signed weights must be symmetric."""
     found = ir.params_of(type)
     return found is None or DTYPES[found[0]].kind != "int" or not found[1].zero_point
 
 
 def _is_given(given: Types, value: SSAValue, type: Attribute) -> bool:
-    """Return whether ``type`` was given for ``value``, not chosen by its range."""
     found = ir.params_of(type)
     return found is not None and given_type(given, value, found[0]) == type
 
@@ -341,7 +339,6 @@ def _is_joined(op: CircleOp, index: int) -> bool:
 
 
 def _is_among_float(op: CircleOp, among: Set[Operation]) -> bool:
-    """Return whether all operators before and after ``op`` are float or in ``among``."""
     taken = [value for value in op.operands if ir.is_float32(value) and ir.constant_of(value) is None]
     if not taken or any(value.owner not in among and ir.assigned_type(value) != ir.REAL for value in taken):
         return False
@@ -360,8 +357,8 @@ def _takes_float(user: Operation, index: int) -> bool:
 class Group:
     """Values of one element type.
 
-    ``fixed``: an operator fixes the type, or the type was given. ``settled``: a later operator has chosen the type, and
-    no other operator changes it.
+    ``fixed``: whether an operator or the user fixes the type. ``settled``: whether a later operator has chosen the
+    type, which no other operator then changes.
     """
 
     type: Attribute
@@ -384,21 +381,21 @@ class Groups:
         self._of: dict[SSAValue, Group] = {}
 
     def add(self, value: SSAValue, type: Attribute, *, fixed: bool = False) -> None:
-        """Put ``value`` into a group of its own if ``type`` is quantised."""
+        """Put ``value`` into a separate group if ``type`` is quantised."""
         if params_of(type) is not None:
             self._of[value] = Group(type, [value], fixed)
 
     def of(self, value: SSAValue) -> Group | None:
-        """Return the group of ``value``, None if it is not quantised."""
+        """Return the group of ``value``, or None if it is not quantised."""
         return self._of.get(value)
 
     def type_of(self, value: SSAValue, otherwise: Attribute) -> Attribute:
-        """Return the element type of ``value``; ``otherwise`` if it is in no group."""
+        """Return the element type of ``value``, or ``otherwise`` if it is in no group."""
         group = self._of.get(value)
         return otherwise if group is None else group.type
 
     def merge(self, into: Group, other: Group) -> None:
-        """Merge two groups: both get the type of ``into``, or of ``other`` if only that is fixed."""
+        """Merge two groups; both get the type of ``into``, or of ``other`` if only that is fixed."""
         if other is into:
             return
         if other.fixed and not into.fixed and other.dtype == into.dtype:
@@ -408,7 +405,7 @@ class Groups:
             self._of[value] = into
 
     def join_results(self, group: Group | None, results: Sequence[SSAValue], otherwise: Attribute) -> None:
-        """Put ``results`` into ``group``, or, if it is None, into a new group each, of type ``otherwise``."""
+        """Put ``results`` into ``group`` or, if it is None, into separate new groups of type ``otherwise``."""
         for result in results:
             own = self._of.get(result)
             if own is None:

@@ -1,18 +1,18 @@
 """``quant-round-weights``: replace the quantised weights of layers.
 
-Before, with a file that says ``{"dense": [[13, -7], [0, 127]]}``::
+Before, with a file that contains ``{"dense": [[13, -7], [0, 127]]}``::
 
     %w = circle.const [12, -7, 1, 127] : tensor<2x2x!quant.uniform<i8:f32:0, {0.01, 0.02}>>
     %0 = circle.fully_connected(%x, %w, %b) … loc("dense")
 
 After: ``%w`` is ``[13, -7, 0, 127]`` of the same type.
 
-Only the rounding of weights changes, to the rounding that is best for calibration data. With ``scales``, scales change
-too, but only for weights read through a DEQUANTIZE. Layers are named by their results, one of several matrices of a
-recurrent operator by ``RESULT:OPERAND``. Weights that operators share stay shared if the file has the same codes for
-all of them. Does nothing without ``codes``. Rejects unknown names, layers without constant weights, arrays of another
-shape, and values outside the type, as well as scales that are not positive, are given without codes, or belong to
-weights that operators read quantised.
+Only the rounding of weights changes, to the best rounding for calibration data. With ``scales``, scales change too, but
+only for weights read through a DEQUANTIZE. Results name layers, and ``RESULT:OPERAND`` names one of several matrices of
+a recurrent operator. Weights that operators share stay shared if the file has the same codes for all of them. Does
+nothing without ``codes``. Rejects unknown names, layers without constant weights, arrays of another shape, and values
+outside the type. Also rejects scales that are not positive, have no codes, or belong to weights that operators read
+quantised.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class QuantRoundWeightsPass(ModulePass):
     name = "quant-round-weights"
 
     codes: str = ""
-    """An .npz file with the quantised weights of each layer, by the name of its result."""
+    """.npz file with the quantised weights of each layer, by the name of its result."""
 
     scales: str = ""
-    """An .npz file with as many new scales as before for weights read through a DEQUANTIZE, by the same names."""
+    """.npz file with the same number of new scales for weights read through a DEQUANTIZE, by the same names."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         if self.codes:
@@ -51,9 +51,9 @@ class QuantRoundWeightsPass(ModulePass):
 
 
 def round_weights(module: ModuleOp, codes: Mapping[str, Array], scales: Mapping[str, Array] | None = None) -> None:
-    """Replace in ``module`` the weights of layers by ``codes``, by result name, and their scales by ``scales``.
+    """Replace weights of layers in ``module`` by ``codes``, by result name, and their scales by ``scales``.
 
-    Raises ModelError.
+    Raises ModelError for weights that the pass rejects.
     """
     scales = scales or {}
     found: dict[ConstOp, list[_NewWeights]] = {}
@@ -82,12 +82,10 @@ class _NewWeights:
     params: QuantParams | None
 
     def is_like(self, other: _NewWeights) -> bool:
-        """Return whether one constant suffices for both."""
         return self.params == other.params and np.array_equal(self.codes, other.codes)
 
 
 def _checked(weights: LayerConstant, array: Array) -> Array:
-    """Return ``array`` as codes of ``weights``; raise ModelError if it does not fit."""
     info = weights.info
     where = {"op": weights.op.SPEC.name, "tensor": op_name(weights.op)}
     if not info.info.is_integer or array.dtype.kind not in "iu":
@@ -102,7 +100,6 @@ def _checked(weights: LayerConstant, array: Array) -> Array:
 
 
 def _scaled(weights: LayerConstant, scales: Array) -> QuantParams:
-    """Return the parameters of ``weights`` with other scales; raise ModelError."""
     where = {"op": weights.op.SPEC.name, "tensor": op_name(weights.op)}
     old = weights.info.quant
     if weights.between is None or old is None:

@@ -1,6 +1,6 @@
 """``quant-split-columns``: move the large columns of an image of one channel to a second channel.
 
-Before, where the first of ten columns reaches 120 and the others reach 12, as with coefficients of a sound's spectrum::
+Before, if the first of ten columns reaches 120 and the others reach 12, as in coefficients of a sound's spectrum::
 
     %0 = circle.conv_2d(%x, %w, %b) {padding = same, …} : (tensor<1x49x10x1xf32>, tensor<64x10x4x1xf32>, …) -> …
 
@@ -11,12 +11,12 @@ After::
     %0 = circle.conv_2d(%1, %w2, %b) {padding = same, …} : (tensor<1x49x10x2xf32>, tensor<64x10x4x2xf32>, …) -> …
 
 ``%w2`` is ``%w`` for the channel of large columns, and ``%w / 4`` for the other channel. With a single scale, small
-columns would have few codes. A convolution applies the same weights to all columns, so that its weights cannot absorb
-factors of columns as they absorb factors of channels (``quant-normalize-inputs``). The inserted MUL stays float;
-quantised computation begins after it. The layer has twice as many multiplications.
+columns would have few codes. A convolution applies the same weights to all columns, so its weights can absorb factors
+of channels (``quant-normalize-inputs``), but not factors of columns. The inserted MUL stays float, and quantised
+computation begins after it. The layer has twice as many multiplications.
 
-The factor is a power of two, and at most half of the ratio of columns: results differ only by the order of sums, values
-larger than those recorded have room, and the weights of small columns keep more bits.
+The factor is a power of two, and at most half of the ratio of columns. Results then differ only by the order of sums,
+values larger than recorded ones have room, and the weights of small columns keep more bits.
 
 Applies to inputs [N, height, width, 1], directly or after a RESHAPE, whose only readers are CONV_2D with constant
 weights, if a minority of columns, or else of rows, is larger than all others by a factor of four or more. Does nothing
@@ -46,22 +46,22 @@ from odc_mlir.transforms.common.rewriting import WeightedLayer, behind, constant
 from odc_mlir.transforms.quant.common.ir import quantized_function, stay_float
 from odc_mlir.transforms.quant.common.layers import load_reals
 
-LEAST_RATIO = 4.0  # least ratio of sizes: one bit of resolution gained, and one bit of room
+LEAST_RATIO = 4.0  # least ratio of sizes: one more bit of resolution, and one bit of room
 
 _IMAGE = 4  # dimensions
-_REASON = "it splits columns of inputs, which are real (--normalize inputs)"
+_REASON = "it splits columns of float inputs (--normalize inputs)"
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class QuantSplitColumnsPass(ModulePass):
-    """Move large columns of inputs to a channel of their own; see the module's docstring."""
+    """Move large columns of inputs to a separate channel; see the module's docstring."""
 
     name = "quant-split-columns"
 
     sizes: str = ""
-    """An .npz file with the largest magnitude of every element of an input, by input name."""
+    """.npz file with the largest magnitude of every element of an input, by input name."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         if self.sizes:
@@ -69,7 +69,7 @@ class QuantSplitColumnsPass(ModulePass):
 
 
 def split_columns(module: ModuleOp, sizes: Mapping[str, Floats]) -> None:
-    """Move large columns of inputs to a channel of their own; ``sizes`` has magnitudes of elements by input name."""
+    """Move large columns of inputs to a separate channel; ``sizes``: magnitudes of elements by input name."""
     function = quantized_function(module)
     for value, name in () if function is None else _images(function):
         if name in sizes and (layers := _readers(value)):
@@ -87,7 +87,7 @@ def _images(function: FuncOp) -> Iterator[tuple[SSAValue, str]]:
 
 
 def _readers(value: SSAValue) -> list[tuple[WeightedLayer, Floats]]:
-    """Return all readers of ``value`` with their weights; none if there is another reader."""
+    """Return all readers of ``value`` with their weights, or an empty list if other operators read it."""
     shape, found = shape_of(value), []
     if not is_real(value) or shape is None or len(shape) != _IMAGE or shape[-1] != 1:
         return []
@@ -103,7 +103,6 @@ def _readers(value: SSAValue) -> list[tuple[WeightedLayer, Floats]]:
 
 
 def _real_weights(layer: WeightedLayer) -> Floats | None:
-    """Return the weights as floats; they may be quantised although activations are float."""
     weights, stored = layer.real_weights(), layer.op.operands[layer.weights]
     if weights is None and constant(stored) is not None:
         info = info_of(stored)
@@ -113,7 +112,7 @@ def _real_weights(layer: WeightedLayer) -> Floats | None:
 
 
 def _factors(value: SSAValue, name: str, sizes: Floats) -> Floats | None:
-    """Return broadcastable factors of small columns or rows, 0 for large ones; None if nothing is to be split."""
+    """Return broadcastable factors of small columns or rows, 0 for large ones, or None if no split is useful."""
     height, width = (shape_of(value) or ())[1:3]
     if height is None or width is None:
         return None

@@ -9,8 +9,8 @@ For every quantised operator:
 * an operator that moves data gives its result the parameters of its operand;
 * its kernel supports these types.
 
-A failed check is an error that names operator and tensor. Modules without an assigned scheme are not checked, unless
-``scheme`` names one.
+A failed check is an error that names operator and tensor. The pass skips modules without a scheme, unless ``scheme``
+names one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class QuantVerifyParamsPass(ModulePass):
     name = "quant-verify-params"
 
     scheme: str | None = None
-    """The scheme to check against, if not the one the module was quantised with."""
+    """Scheme to check against; default: the module's scheme."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         name, function = self.scheme or read_word(op, SCHEME), quantized_function(op)

@@ -1,4 +1,4 @@
-"""``quant-weights-only``: quantise weights, and nothing else.
+"""``quant-weights-only``: quantise only weights.
 
 Before::
 
@@ -13,13 +13,13 @@ After::
 
 Quantisation is symmetric, with one scale for each result channel. DEQUANTIZE of a constant runs once, when a model is
 loaded, and every runtime computes with the dequantised weights. ``form=direct`` passes quantised weights to the
-operator itself, which makes the file smaller; but for int8 and int4 weights, runtimes then round activations to 8 bits
-as well. A channel's scale follows from its range, or is the step of its weights if they are multiples of one. With
-``scales=fitted`` it is the scale that minimises the error of results (:mod:`odc_mlir.quantizer.policy.schemes`).
+operator itself. The file is then smaller, but for int8 and int4 weights, runtimes also round activations to 8 bits. A
+channel's scale follows from its range. If its weights are multiples of a step, the scale is that step. With
+``scales=fitted`` the scale minimises the error of results (:mod:`odc_mlir.quantizer.policy.schemes`).
 
-Lookup tables stay quantised, and only the rows found are converted to float. EMBEDDING_LOOKUP, whose tables have one
-scale per row, converts rows itself; other lookups read codes of a single scale, and a DEQUANTIZE follows. Tables with
-short rows become int16 with one scale, which takes fewer bytes than a scale for each row.
+Lookup tables stay quantised, and only the selected rows are converted to float. EMBEDDING_LOOKUP, whose tables have one
+scale per row, converts rows itself. Other lookups read codes of a single scale, and a DEQUANTIZE follows. Tables with
+short rows become int16 with one scale, which needs fewer bytes than a scale for each row.
 
 The pass quantises the constants that the operator table calls weights or stored: those of layers, recurrent cells,
 BATCH_MATMUL, GATHER and lookups. Shared constants stay shared. An operator with another scheme in ``quant.precision``
@@ -61,7 +61,7 @@ from odc_mlir.transforms.quant.common.ir import PRECISION, all_ops, constant_of,
 _WIDE = "int16"
 DIRECT = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
 
-# Bytes in a file for one operator with its tensor, and for one scale with its zero point.
+# Bytes in a file of one operator with its tensor, and of one scale with its zero point.
 _OPERATOR_BYTES, _SCALE_BYTES = 256, 12
 
 
@@ -75,10 +75,10 @@ class QuantWeightsOnlyPass(PatternPass):
     """Element type of quantised weights."""
 
     form: Literal["dequantize", "direct"] = "dequantize"
-    """Whether weights are dequantised before the operator, or the operator reads them quantised."""
+    """Whether operators read dequantised or quantised weights."""
 
     scales: Literal["range", "fitted"] = "range"
-    """How scales are chosen."""
+    """Method of choosing scales."""
 
     @classmethod
     def patterns(cls) -> Sequence[type[RewritePattern]]:
@@ -127,9 +127,9 @@ class QuantizeWeights(RewritePattern):
             rewriter.notify_op_modified(op)
 
     def _codes(self, constant: ConstOp, axis: int | None, dtype: str, *, stays: bool) -> ConstOp | None:
-        """Insert the codes of a constant, under its name unless it ``stays``; None if its values have no codes."""
+        """Insert the codes of a constant, under its name unless it ``stays``, or return None without codes."""
         info = info_of(constant.result)
-        info.data = constant.blob.data  # raises an error where the bytes are missing
+        info.data = constant.blob.data  # raises an error if the bytes are missing
         array = info.array()
         try:
             params = weight_params(array, axis, dtype, symmetric=True)
@@ -157,7 +157,7 @@ class QuantizeWeights(RewritePattern):
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """A ``constant``, operand ``index`` of ``op``, with the type and channel axis (None: one scale) of its codes."""
+    """``constant``, operand ``index`` of ``op``, with the type and channel axis (None: one scale) of its codes."""
 
     op: CircleOp
     index: int
@@ -190,13 +190,13 @@ def _weights(function: FuncOp, default: str) -> Iterator[_Use]:
 
 
 def _is_smaller_wide(table: ConstOp, axis: int | None, dtype: str) -> bool:
-    """Return whether a table takes fewer bytes in 16 bits with one scale (and is more precise) than with row scales."""
+    """Return whether a table needs fewer bytes in 16 bits with one scale than with row scales."""
     shape = info_of(table.result).static_shape
     return _bytes(shape, None, _WIDE) < _bytes(shape, axis, dtype) and is_moved_only(table.result)
 
 
 def _is_coded_by_layers(constant: ConstOp) -> bool:
-    """Return whether a layer has the constant as weights, which are quantised anyway; other readers share the codes."""
+    """Return whether a layer reads the constant as weights, so that all readers can share its codes."""
     return any(
         isinstance(op := use.operation, CircleOp)
         and use.index in op.SPEC.quant.weights
@@ -206,7 +206,6 @@ def _is_coded_by_layers(constant: ConstOp) -> bool:
 
 
 def _bytes(shape: tuple[int, ...], axis: int | None, dtype: str) -> int:
-    """Return the bytes of a constant in a file, with its scales and DEQUANTIZE if it is quantised."""
     scales = 1 if axis is None else shape[axis]
     added = 0 if dtype == "float32" else _OPERATOR_BYTES + _SCALE_BYTES * scales
     return prod(shape) * DTYPES[dtype].bits // 8 + added
@@ -215,7 +214,7 @@ def _bytes(shape: tuple[int, ...], axis: int | None, dtype: str) -> int:
 _ROWS = "EMBEDDING_LOOKUP"
 _ROW_CODES = ("int8", "int4")  # types of the codes that EMBEDDING_LOOKUP dequantises
 _MOVED = ("int8", "int16")
-_IDS = ("int32", "int64")  # int64 indices are converted to the int32 of other runtimes, which suffices for all tables
+_IDS = ("int32", "int64")  # int64 indices become the int32 of other runtimes, which suffices for all tables
 
 
 def takes_codes(op: CircleOp, index: int, dtype: str) -> bool:
@@ -238,7 +237,7 @@ def takes_rows(op: CircleOp, dtype: str) -> bool:
 
 
 def is_moved_only(table: SSAValue) -> bool:
-    """Return whether all readers of a table look up its codes of 8 or 16 bits, by kernels that other runtimes have."""
+    """Return whether all readers of a table look up its codes of 8 or 16 bits, by kernels of other runtimes."""
     readers = ((use.operation, use.index) for use in table.uses)
     return all(
         isinstance(op, CircleOp) and op.SPEC.name != _ROWS and takes_codes(op, index, _MOVED[-1])
@@ -247,7 +246,7 @@ def is_moved_only(table: SSAValue) -> bool:
 
 
 def look_up(op: CircleOp, codes: SSAValue, names: Names) -> None:
-    """Let ``op`` look up ``codes``, which have one scale or one for each row, instead of floats."""
+    """Make ``op`` look up ``codes``, with one scale or one scale per row, instead of floats."""
     if not takes_rows(op, tensor_facts(codes.type).dtype):
         _look_up_codes(op, codes, names)
     elif op.SPEC.name == _ROWS:

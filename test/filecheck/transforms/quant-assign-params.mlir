@@ -24,7 +24,7 @@ func.func @main(%x: !x, %n: tensor<2xi32>) -> !y {
 
 // INT8: quant.arguments = [!quant.uniform<i8:f32, 0.01:-28>, unit]
 // INT8: circle.fully_connected({{.*}}quant.operands = [!quant.uniform<i8:f32, 0.01:-28>, !quant.uniform<i8:f32, 0.020078{{[0-9]*}}>, unit]
-// INT8: circle.reshape({{.*}} attributes {quant.precision = "float", quant.operands = [f32, unit], quant.results = [f32], quant.reason = "float was asked for"}
+// INT8: circle.reshape({{.*}} attributes {quant.precision = "float", quant.operands = [f32, unit], quant.results = [f32], quant.reason = "float was requested"}
 // INT8: circle.add({{.*}} attributes {quant.precision = "int16x8", quant.operands = [!quant.uniform<i16:f32, 7.78{{[0-9e-]*}}>, !quant.uniform<i16:f32, 6.10{{[0-9e-]*}}>], quant.results = [!quant.uniform<i16:f32, 7.78{{[0-9e-]*}}>]}
 
 // CONFIG: quant.scheme = "uint8"

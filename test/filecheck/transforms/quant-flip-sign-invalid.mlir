@@ -5,7 +5,7 @@ func.func @main(%x: tensor<2x!quant.uniform<u8:f32, 0.25:3>>) -> tensor<2xi32> {
   %0 = circle.cast(%x) {in_data_type = uint8, out_data_type = int32} : (tensor<2x!quant.uniform<u8:f32, 0.25:3>>) -> tensor<2xi32> loc("y")
   func.return %0 : tensor<2xi32>
 }
-// CHECK: its values cannot be converted to int8: it works on codes as they are (pass quant-flip-sign, op CAST, tensor 'y')
+// CHECK: its values cannot be converted to int8: it depends on the codes themselves (pass quant-flip-sign, op CAST, tensor 'y')
 
 // -----
 
@@ -14,7 +14,7 @@ func.func @main(%x: tensor<1x2x!quant.uniform<u8:f32, 0.25:3>>) -> tensor<1x2x!q
   %0 = circle.fully_connected(%x, %w) : (tensor<1x2x!quant.uniform<u8:f32, 0.25:3>>, tensor<2x2x!quant.uniform<u8:f32:0, {0.25:128, 0.5:130}>>) -> tensor<1x2x!quant.uniform<u8:f32, 0.25:3>>
   func.return %0 : tensor<1x2x!quant.uniform<u8:f32, 0.25:3>>
 }
-// CHECK: its values cannot be converted to int8: weights 'w' would have the zero point 2, signed ones are symmetric to other readers (pass quant-flip-sign, op FULLY_CONNECTED)
+// CHECK: its values cannot be converted to int8: weights 'w' would have the zero point 2; other readers require 0 for signed weights (pass quant-flip-sign, op FULLY_CONNECTED)
 
 // -----
 
@@ -23,7 +23,7 @@ func.func @main(%x: tensor<1x2xf32>) -> tensor<1x2xf32> {
   %0 = circle.fully_connected(%x, %w) : (tensor<1x2xf32>, tensor<2x2x!quant.uniform<u8:f32, 0.25:128>>) -> tensor<1x2xf32>
   func.return %0 : tensor<1x2xf32>
 }
-// CHECK: its values cannot be converted to int8: weights 'w' of real activations mean something else with another sign (pass quant-flip-sign, op FULLY_CONNECTED)
+// CHECK: its values cannot be converted to int8: weights 'w' of float activations change their meaning with the sign (pass quant-flip-sign, op FULLY_CONNECTED)
 
 // -----
 

@@ -120,7 +120,7 @@ builtin.module attributes {quant.scheme = "int8"} {
     func.return %0 : tensor<1x1xf32>
   }
 }
-// CHECK: circle.fully_connected({{.*}}quant.reason = "its sums may exceed its result's range by more than kernels scale
+// CHECK: circle.fully_connected({{.*}}quant.reason = "its sums exceed its result's range by more than kernels can scale
 
 // -----
 

@@ -14,4 +14,4 @@ func.func @behind(%x: tensor<1x2xf32>) -> tensor<1x2xf32> {
 // CHECK-NEXT: %[[R:.*]] = circle.dequantize(%[[W]])
 // CHECK-NEXT: %[[F:.*]] = circle.fully_connected(%{{.*}}, %[[R]])
 // CHECK-NEXT: circle.fully_connected(%[[F]], %[[R]])
-// APART: error: the weights are shared with operators that are to keep theirs
+// APART: error: operators that keep their weights share these weights

@@ -602,7 +602,7 @@ def test_sums_that_no_scale_brings_down_stay_real_and_sums_of_many_wide_weights_
     """As large as can be, sums of the finest codes need more bits than accumulators have."""
     rng = np.random.default_rng(2)
     made = quantised(dense(rng, (6, 5, 3), (1e5, 1.0), 1.0), normal(rng, 8, 1, 6, size=1e6), "int8")
-    why = "its sums may exceed its result's range by more than kernels scale; rescale it in the float model"
+    why = "its sums exceed its result's range by more than kernels can scale; rescale it in the float model"
     assert made.verdict["float_reasons"] == {"y0": why}
     rng = np.random.default_rng(1)
     file = dense_model(np.sign(rng.normal(size=(4, 4096))))

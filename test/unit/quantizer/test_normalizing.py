@@ -94,7 +94,7 @@ def test_even_columns_are_left_alone_and_who_asks_for_it_gets_it_without_help() 
     made = odc_mlir.quantize(file, calibration=samples, help=False, normalize="on")
     assert made.verdict["choices"]["normalize"] == "inputs"
     assert sqnr_db(file, made, samples) > 25.0
-    why = "it normalises inputs, which are real (--normalize inputs)"
+    why = "it normalises float inputs (--normalize inputs)"
     assert made.verdict["float_reasons"] == {"x/centred": why, "x/scaled": why}
 
 
@@ -179,7 +179,7 @@ def test_no_column_of_an_output_is_lost_beside_larger_ones(scheme: str, least: f
     assert (helped.passed, helped.verdict["choices"]["normalize"]) == (True, "outputs")
     assert quantized(made, scheme=scheme, normalize="outputs").to_circle() == helped.to_circle()
     assert {"y/normalised": scheme, "y/scaled": "float", "y": "float"}.items() <= helped.verdict["scheme"].items()
-    why = "it gives columns of normalised outputs their units back (--normalize outputs)"
+    why = "it restores the units of normalised outputs (--normalize outputs)"
     assert helped.verdict["float_reasons"] == {"y/scaled": why, "y": why}
 
 

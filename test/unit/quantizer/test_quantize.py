@@ -71,11 +71,11 @@ def test_overrides_keep_layers_as_asked_and_are_told_from_what_the_search_leaves
     made = _made(overrides={"stem": "int16x8", "conv1": "float"}, **only("mixed"), help=True)
     scheme = made.verdict["scheme"]
     assert (scheme["stem"], scheme["conv0"], scheme["conv1"]) == ("int16x8", "int8", "float")
-    assert made.verdict["float_reasons"] == {"conv1": "float was asked for"}
+    assert made.verdict["float_reasons"] == {"conv1": "float was requested"}
     options: dict[str, Any] = {"metric": "sqnr", "limit": 70.0, "min_coverage": 0.0, "overrides": {"pool": "float"}}
     samples = without_ranges(squeeze_excite)[1][:24]
     reasons = _made(calibration=samples, help=True, **options, **only("mixed")).verdict["float_reasons"]
-    assert reasons.pop("pool") == "float was asked for"
+    assert reasons.pop("pool") == "float was requested"
     assert set(reasons.values()) == {"the search for precisions chose float"}
 
 

@@ -141,7 +141,7 @@ def test_precision_by_name() -> None:
     assert [params_of(t)[0] for t in (gives(module, "first"), gives(module, "middle"))] == ["int8", "int16"]  # type: ignore[index]
     assert [params_of(need)[0] for need in needs(module, "middle")] == ["int16", "int16"]  # type: ignore[index]
     assert (needs(module, "last"), gives(module, "last")) == ([REAL], REAL)
-    assert reason(module, "last") == "float was asked for"
+    assert reason(module, "last") == "float was requested"
     assert quality(net, module, ["last"]) > 30
 
 
@@ -201,7 +201,7 @@ def test_divisors_and_roots() -> None:
     assert "computed" in str(reason(module, "computed"))
     assert reason(module, "rounds") == "an element of its divisor rounds to zero"
     assert reason(module, "fine") is None
-    assert "of which there is no root" in str(reason(module, "root"))
+    assert "which have no root" in str(reason(module, "root"))
 
 
 def test_a_bias_that_does_not_fit_widens_the_weight_scale() -> None:

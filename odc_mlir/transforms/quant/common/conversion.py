@@ -1,7 +1,7 @@
 """Application of assigned element types: requirements of users, and converted constants.
 
-An assignment (see :mod:`.ir`) gives the element type of each operand and result of an operator. A value has one type;
-if a use requires another, a conversion is inserted.
+An assignment (see :mod:`.ir`) gives the element type of each operand and result of an operator. A value has one type.
+If a use requires another type, a conversion is inserted.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BIAS_OF = {"int16": "int64"}  # bias type by activation type; int32 for all oth
 
 @dataclass(frozen=True, slots=True)
 class QuantizedElement:
-    """An integer element type with its parameters."""
+    """Integer element type with its parameters."""
 
     dtype: str
     params: QuantParams
@@ -49,7 +49,7 @@ class QuantizedElement:
 class Demand:
     """Requirement that operand ``index`` of ``op`` has the type ``codes``, or is float if ``codes`` is None.
 
-    For a bias, ``bias`` describes the products to which the bias is added.
+    ``bias``: for a bias, the products to which it is added.
     """
 
     op: Operation
@@ -63,31 +63,31 @@ class Demand:
 
 
 def is_assigned(function: FuncOp) -> bool:
-    """Return whether ``function`` has an assignment of element types that is not applied yet."""
+    """Return whether ``function`` has an assignment of element types that is not yet applied."""
     return any(name in op.attributes for op in function.walk() for name in (ir.OPERANDS, ir.RESULTS, ir.ARGUMENTS))
 
 
 def clear_assignment(function: FuncOp) -> None:
-    """Forget the assignment of ``function``."""
+    """Remove the assignment of ``function``."""
     for op in function.walk():
         for name in (ir.OPERANDS, ir.RESULTS, ir.ARGUMENTS):
             op.attributes.pop(name, None)
 
 
 def argument_codes(function: FuncOp) -> list[QuantizedElement | None]:
-    """Return the assigned codes for each argument of ``function``; None if the argument stays unchanged."""
+    """Return the assigned codes for each argument of ``function``, None for unchanged arguments."""
     types = ir.argument_types(function)
     return [None] * len(function.args) if types is None else [_codes_of(type, function) for type in types]
 
 
 def result_codes(op: Operation) -> list[QuantizedElement | None]:
-    """Return the assigned codes for each result of ``op``; None if the result stays unchanged."""
+    """Return the assigned codes for each result of ``op``, None for unchanged results."""
     types = ir.result_types(op)
     return [None] * len(op.results) if types is None else [_codes_of(type, op) for type in types]
 
 
 def assigned_codes(value: SSAValue) -> QuantizedElement | None:
-    """Return the assigned codes of ``value``; None if the value stays unchanged."""
+    """Return the assigned codes of ``value``, or None if it does not change."""
     found = ir.params_of(ir.assigned_type(value))
     return None if found is None else QuantizedElement(*found)
 
@@ -104,8 +104,8 @@ def _codes_of(assigned: Attribute, where: Operation) -> QuantizedElement | None:
 def demands(function: FuncOp) -> list[Demand]:
     """Return the requirements of operations on their operands, in program order, without returned values.
 
-    Unchanged operands are omitted. Operators without an assignment require floats. The type of a bias follows from the
-    types of input and weights. Raises CompileError for a bias or variable that cannot have the required type.
+    Unchanged operands are omitted. Operators without an assignment require floats. The types of input and weights
+    determine the type of a bias. Raises CompileError for a bias or variable that cannot have the required type.
     """
     found: list[Demand] = []
     for op in function.walk():
@@ -156,12 +156,11 @@ def _bias_demands(op: circle.CircleOp, wanted: dict[int, Demand]) -> Iterator[De
 
 
 def bias_dtype(activations: str) -> str:
-    """Return the element type of the bias of a layer with activations of this type."""
+    """Return the element type of the bias of a layer with activations of type ``activations``."""
     return _BIAS_OF.get(activations, "int32")
 
 
 def _codes_used(op: circle.CircleOp, index: int, wanted: dict[int, Demand]) -> QuantizedElement | None:
-    """Return the codes of operand ``index`` after the conversion."""
     if index in wanted:
         return wanted[index].codes
     facts = circle.tensor_facts(op.operands[index].type)
@@ -173,7 +172,7 @@ def _label(op: Operation) -> str:
 
 
 def coded(demand: Demand) -> circle.BlobAttr:
-    """Return the bytes of :func:`encoded`; models with the same constant share the bytes, except those of biases."""
+    """Return the bytes of :func:`encoded`. Models with the same constant share the bytes, except those of biases."""
     codes, constant = demand.codes, ir.constant_of(demand.value)
     assert codes is not None
     assert constant is not None
@@ -197,7 +196,7 @@ def encoded(demand: Demand) -> Array:
     assert codes is not None
     assert constant is not None
     info = circle.info_of(demand.value)
-    info.data = constant.blob.data  # raises an error where the bytes are missing
+    info.data = constant.blob.data  # raises an error if the bytes are missing
     array = info.array()
     if demand.bias is None:
         return quantize_constant(array, codes.params, codes.dtype)
@@ -216,17 +215,17 @@ def encoded(demand: Demand) -> Array:
 
 
 class ConvertedConstants:
-    """Quantised copies of the float constants of one function: one copy for each type that users require."""
+    """Quantised copies of the float constants of one function, one for each required type."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
         self._made: dict[circle.ConstOp, dict[QuantizedElement, circle.ConstOp]] = {}
 
     def of(self, demand: Demand) -> SSAValue | None:
-        """Return the quantised copy of the float constant that ``demand`` reads; None if it reads another value.
+        """Return the quantised copy of the float constant that ``demand`` reads, or None for other values.
 
-        The first copy is inserted before the float constant, which :meth:`clean_up` removes. Further copies are placed
-        before their first user, as in imported models; demands must therefore come in program order.
+        The first copy is inserted before the float constant, which :meth:`clean_up` removes. Further copies are
+        inserted before their first user, as in imported models, so demands must come in program order.
         """
         constant = ir.constant_of(demand.value) if ir.is_float32(demand.value) else None
         if constant is None or demand.codes is None:
@@ -243,7 +242,7 @@ class ConvertedConstants:
         return siblings[demand.codes].result
 
     def clean_up(self) -> None:
-        """Erase unused float constants; if a float constant is still used, give its first copy a name of its own."""
+        """Erase unused float constants, and give the first copy of a used float constant a separate name."""
         for constant, made in self._made.items():
             if constant.result.first_use is None:
                 Rewriter.erase_op(constant)
@@ -252,6 +251,6 @@ class ConvertedConstants:
 
 
 def conversion(operator: str, source: SSAValue, type: Attribute) -> circle.CircleOp:
-    """Make a QUANTIZE or DEQUANTIZE from ``source`` to ``type``, without a name."""
+    """Create a QUANTIZE or DEQUANTIZE from ``source`` to ``type``, without a name."""
     cls = circle.op_class(operator)
     return cls.make([source], [type], default_options(cls.SPEC.options))

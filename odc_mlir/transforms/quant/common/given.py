@@ -1,8 +1,8 @@
-"""Quantisation parameters given by the user or by quantisation-aware training.
+"""Quantisation parameters from the user or from quantisation-aware training.
 
 ``quant.given`` of the module maps names of values and constants to quantised element types. A value gets its given
-type, whatever its range, if its operator works on codes of that type or of its signed or unsigned counterpart: codes of
-int8 and uint8 differ only by 128. Parameters that the operator's definition fixes take precedence.
+type, regardless of its range, if its operator works on codes of that type or of its signed or unsigned counterpart.
+Codes of int8 and uint8 differ only by 128. Parameters that the operator's definition fixes take precedence.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def write_given(module: Operation, types: Types) -> None:
 
 
 def before_moves(function: FuncOp, types: Types) -> dict[str, Attribute]:
-    """Return ``types`` and, for operands that only a move or clamp with a given type reads, the type of its result."""
+    """Return ``types``, extended to operands that only a move or clamp with a given result type reads."""
     found = dict(types)
     for op in reversed(list(all_ops(function))):
         sources = (0,) if op.SPEC.name in _LIMITS else moved_operands(op)
@@ -66,7 +66,7 @@ def moved_to(dtype: str, params: QuantParams, to: str) -> QuantParams | None:
 
 
 def given_type(types: Types, value: SSAValue, dtype: str) -> Attribute | None:
-    """Return the given type of an activation, converted to codes of ``dtype``; None if there is none."""
+    """Return the given type of an activation, converted to codes of ``dtype``, or None."""
     found = _as(types.get(value_name(value)), dtype)
     if found is None or not found.per_tensor or (dtype == "int16" and found.zero_point):
         return None
@@ -74,7 +74,7 @@ def given_type(types: Types, value: SSAValue, dtype: str) -> Attribute | None:
 
 
 def given_weights(types: Types, op: CircleOp, index: int, dtype: str) -> Attribute | None:
-    """Return the given type of weights, converted to codes of ``dtype``; None if there is none that kernels support."""
+    """Return the given type of weights, converted to codes of ``dtype``, or None if kernels do not support it."""
     found = _as(types.get(value_name(op.operands[index])), dtype)
     if found is None or (DTYPES[dtype].kind == "int" and any(found.zero_points)):
         return None
@@ -83,7 +83,7 @@ def given_weights(types: Types, op: CircleOp, index: int, dtype: str) -> Attribu
 
 
 def given_range(types: Types, name: str) -> tuple[float, float] | None:
-    """Return the range of a value's given parameters; None if there are none, or they are per channel."""
+    """Return the range of a value's given parameters, or None without parameters or for per-channel ones."""
     found = params_of(types.get(name))
     return None if found is None or not found[1].per_tensor else represented_range(found[1], found[0])
 

@@ -1,12 +1,12 @@
 """IR of the quantising passes: ranges on types, and assigned element types.
 
 * The range of a float value is part of its type: ``tensor<1x4xf32, #circle.qparams<min = [-1.0], max = [1.0]>>``.
-* ``quant.results`` of an operator and ``quant.arguments`` of the function say which element type each value gets;
-  ``quant.operands`` of an operator says which types it requires of its operands. A value of another type is converted.
-  An entry is ``f32`` (the value stays float), a quantised element type, or ``unit`` (no change), as for integers, and
-  for biases, whose parameters follow from those of input and weights.
-* ``quant.precision`` names the scheme of one operator if it differs from the module's, ``quant.reason`` says why an
-  operator stays float. ``quant.scheme`` and ``quant.io`` of the module name its scheme and its boundary types.
+* ``quant.results`` of an operator and ``quant.arguments`` of the function list the element types of values.
+  ``quant.operands`` of an operator lists the types that it requires of its operands. A value of another type is
+  converted. An entry is ``f32`` (the value stays float), a quantised element type, or ``unit`` (no change). Integers
+  have ``unit``, and so do biases, because input and weights determine their parameters.
+* ``quant.precision`` is the scheme of an operator if it differs from the module's scheme. ``quant.reason`` is the
+  reason why an operator stays float. ``quant.scheme`` and ``quant.io`` are the module's scheme and boundary types.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ SCHEME = "quant.scheme"
 GRANULARITY = "quant.granularity"  # on the module: granularity of weights
 WEIGHTS = "quant.weights"  # on the module: "symmetric" or "asymmetric"
 IO = "quant.io"
-READER = "quant.reader"  # on the module: the program or machine that reads the file, if not only this project does
+READER = "quant.reader"  # on the module: the program or machine that reads the file, in addition to this project
 
 REAL = Float32Type()
 LEFT_ALONE = UnitAttr()
 
 
 def quantized_function(module: ModuleOp) -> FuncOp | None:
-    """Return the function that is quantised: the first subgraph's, or None if it is missing or has no body."""
+    """Return the function to quantise, that of the first subgraph, or None without a body."""
     found = next((op for op in module.body.block.ops if isinstance(op, FuncOp)), None)
     return found if found is not None and found.body.blocks else None
 
@@ -57,12 +57,12 @@ def is_float32(value: SSAValue) -> bool:
 
 
 def constant_of(value: SSAValue) -> ConstOp | None:
-    """Return the constant that defines ``value``; None for other values."""
+    """Return the constant that defines ``value``, or None for other values."""
     return value.op if isinstance(value, OpResult) and isinstance(value.op, ConstOp) else None
 
 
 def coded_weights(value: SSAValue) -> Attribute | None:
-    """Return the quantised element type of a constant that is already quantised, as in weight-only models."""
+    """Return the element type of a constant that is already quantised, as in weight-only models, or None."""
     element = getattr(value.type, "element_type", None)
     return element if isinstance(element, UniformQuantizedType) and constant_of(value) is not None else None
 
@@ -106,12 +106,12 @@ def quantised(dtype: str, params: QuantParams, *, per_axis: bool | None = None) 
 
 
 def params_of(element: Attribute | None) -> tuple[str, QuantParams] | None:
-    """Return element type and parameters of codes; None for a type that is not quantised."""
+    """Return element type and parameters of codes, or None for a type that is not quantised."""
     return (element.data.storage, element.data.params) if isinstance(element, UniformQuantizedType) else None
 
 
 def info_as(info: TensorInfo, element: Attribute | None) -> TensorInfo:
-    """Return ``info`` with this element type, without contents; ``unit`` and None leave it unchanged."""
+    """Return ``info`` with this element type, without contents; ``unit`` and None change nothing."""
     if (found := params_of(element)) is None:
         return info
     return TensorInfo(info.name, found[0], info.shape, found[1], is_variable=info.is_variable)
@@ -121,17 +121,17 @@ def info_as(info: TensorInfo, element: Attribute | None) -> TensorInfo:
 
 
 def operand_types(op: Operation) -> list[Attribute] | None:
-    """Return the element types that ``op`` requires of its operands; None without an assignment."""
+    """Return the element types that ``op`` requires of its operands, or None without an assignment."""
     return _entries(op, OPERANDS, len(op.operands))
 
 
 def result_types(op: Operation) -> list[Attribute] | None:
-    """Return the element types of the results of ``op``; None without an assignment."""
+    """Return the element types of the results of ``op``, or None without an assignment."""
     return _entries(op, RESULTS, len(op.results))
 
 
 def argument_types(function: FuncOp) -> list[Attribute] | None:
-    """Return the element types of the arguments of ``function``; None without an assignment."""
+    """Return the element types of the arguments of ``function``, or None without an assignment."""
     return _entries(function, ARGUMENTS, len(function.args))
 
 
@@ -141,7 +141,7 @@ def assign(op: Operation, name: str, types: Sequence[Attribute]) -> None:
 
 
 def assigned_type(value: SSAValue) -> Attribute:
-    """Return the element type of ``value``; ``unit`` without an assignment, as for constants."""
+    """Return the element type of ``value``, or ``unit`` without an assignment, as for constants."""
     if isinstance(value, BlockArgument):
         function = value.block.parent_op()
         types = argument_types(function) if isinstance(function, FuncOp) else None
@@ -173,7 +173,7 @@ _PLAIN = frozenset(ELEMENT_TYPES.values())
 
 
 def read_word(op: Operation, name: str) -> str | None:
-    """Return the string in attribute ``name``; None if there is none."""
+    """Return the string in attribute ``name``, or None."""
     attribute = op.attributes.get(name)
     return attribute.data if isinstance(attribute, StringAttr) else None
 
@@ -184,13 +184,13 @@ def write_word(op: Operation, name: str, value: str) -> None:
 
 
 def stay_float(op: Operation, reason: str) -> None:
-    """Keep ``op`` in float when types are assigned, with ``reason`` for messages."""
+    """Keep ``op`` float in the assignment of types, with ``reason`` for messages."""
     write_word(op, PRECISION, FLOAT)
     write_word(op, REASON, reason)
 
 
 def keep_float(op: Operation, reason: str, left: Sequence[int] = ()) -> None:
-    """Keep ``op`` float: it requires float operands, except those in ``left``, and returns float results."""
+    """Assign float operands, except those in ``left``, and float results to ``op``."""
     needs = [
         REAL if is_float32(operand) and index not in left else LEFT_ALONE for index, operand in enumerate(op.operands)
     ]

@@ -1,4 +1,4 @@
-"""Constants of layers in a quantised model, found by name, for passes that replace their codes."""
+"""Constants of layers in a quantised model, by name, for passes that replace their codes."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from odc_mlir.transforms.quant.common.ir import all_ops, constant_of, quantized_
 
 
 def load_arrays(path: str, option: str) -> dict[str, Array]:
-    """Return the arrays of an .npz file by name; raise OptionError, naming ``option``, for other kinds of files."""
+    """Return the arrays of an .npz file by name; raise OptionError with ``option`` for other kinds of files."""
     return read_npz(path, what=option, kind=OptionError, hint="use an .npz file")
 
 
 def load_reals(path: str, what: str, form: Callable[[Array], Array]) -> Mapping[str, Array]:
     """Return the arrays of an .npz file by name, as floats converted by ``form``; none if ``path`` is empty.
 
-    Raises OptionError, naming ``what``, if the file is of another kind, and if ``form`` raises ValueError.
+    Raises OptionError with ``what`` for another kind of file, and if ``form`` raises ValueError.
     """
     arrays = load_arrays(path, what) if path else {}
     with parsing(f"cannot read {what}", OptionError, location=path):
@@ -63,7 +63,7 @@ class LayerConstant:
         alone = self.constant.result.has_one_use()
         if self.between is not None and not self.between.results[0].has_one_use():
             raise ModelError(
-                "the weights are shared with operators that are to keep theirs",
+                "operators that keep their weights share these weights",
                 op=self.op.SPEC.name,
                 tensor=op_name(self.op),
                 hint="name all operators that read them",
@@ -88,7 +88,7 @@ class LayerConstant:
 
 
 def layer_constants(module: ModuleOp, arrays: Mapping[str, Array], role: str) -> Iterator[tuple[LayerConstant, Array]]:
-    """Return the ``weights`` or ``biases`` of the layers that ``arrays`` names by results, with their arrays.
+    """Yield the ``weights`` or ``biases`` of the layers that ``arrays`` names by results, with their arrays.
 
     ``RESULT:OPERAND`` names one of several weights by the operand's name in the operator table. Raises ModelError for a
     name without such a layer and constant.
@@ -101,7 +101,7 @@ def layer_constants(module: ModuleOp, arrays: Mapping[str, Array], role: str) ->
             result, _, operand = name.rpartition(":")
             op = found.get(result)
         if op is None:
-            raise ModelError("no operator has a result of this name", tensor=name, hint="use the model it was made for")
+            raise ModelError("no operator has a result of this name", tensor=name, hint="use the model of these names")
         yield _constant_of(op, role, operand), array
 
 

@@ -1,8 +1,8 @@
 """Operators to quantise: roles and ranges of operands, the largest sums, and supported types.
 
-Kernels scale sums to 32 bits before clamping them to codes of the result. Larger sums would wrap around, so the bounds
-hold for sums of any codes, not only of codes in samples. Our kernels, and a table of LiteRT's kernels, decide whether
-types are supported.
+Kernels scale sums to 32 bits before they clamp them to codes of the result. Larger sums would wrap around, so the
+bounds are valid for sums of any codes, not only for codes in samples. Our kernels and a table of LiteRT's kernels
+decide whether types are supported.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.quant.common.ir import constant_of, info_as, is_float32, params_of, range_of
 
 _ACTIVATION = "fused_activation_function"
-_TABLES_BY = "int8"  # the element type whose fixed parameters give the bounds of a result
+_TABLES_BY = "int8"  # element type whose fixed parameters define the bounds of a result
 
 
 class Role(StrEnum):
-    LEFT = "left"  # unchanged, because it is not float, omitted, or without influence on results
+    LEFT = "left"  # unchanged: not float, omitted, or without influence on results
     BIAS = "bias"
     WEIGHTS = "weights"  # constants with their own element type and channels
     STATE = "state"  # kept from run to run
@@ -52,7 +52,7 @@ class Role(StrEnum):
 
 
 def role_of(op: CircleOp, index: int) -> Role:
-    """Return the role of operand ``index``. Computed weights are activations."""
+    """Return the role of operand ``index``; computed weights are activations."""
     rule, operand = op.SPEC.quant, op.operands[index]
     if rule.kind is QuantKind.NONE or index in rule.left or not is_float32(operand):
         return Role.LEFT
@@ -69,7 +69,7 @@ def contents_of(value: SSAValue) -> Array:
 
 
 def contents_of_bias(op: CircleOp, index: int) -> Array:
-    """Return the float values of bias ``index`` of ``op``, a zero if it has none; raise ModelError as contents_of."""
+    """Return the float values of bias ``index`` of ``op``, or a zero; raise ModelError like contents_of."""
     has_bias = index < len(op.operands) and role_of(op, index) is Role.BIAS
     return contents_of(op.operands[index]) if has_bias else np.zeros(1)
 
@@ -77,14 +77,14 @@ def contents_of_bias(op: CircleOp, index: int) -> Array:
 class Ranges:
     """Ranges of float values: recorded, computed from constants, or derived.
 
-    The ranges of results of operators that only move values are derived from the operands' ranges.
+    Operators that only move values derive the ranges of results from their operands' ranges.
     """
 
     def __init__(self) -> None:
         self._known: dict[SSAValue, tuple[float, float] | None] = {}
 
     def of(self, value: SSAValue) -> tuple[float, float] | None:
-        """Return the bounds of ``value``; None if they are unknown."""
+        """Return the bounds of ``value``, or None if they are unknown."""
         if value not in self._known:
             found = range_of(value.type) or _range_of_constant(value)
             if isinstance(value, OpResult) and isinstance(value.op, CircleOp) and isinstance(value.type, TensorType):
@@ -93,10 +93,10 @@ class Ranges:
         return self._known[value]
 
     def beside(self, value: SSAValue) -> tuple[float, float] | None:
-        """Return a range for ``value``, which is zero in all samples; None if no neighbour has a range.
+        """Return a range for ``value``, which is zero in all samples, or None if no neighbour has a range.
 
-        The first choice is the range of the nearest value in the same unit; the second, for a factor of a product, the
-        range with which the product fits the result; the last, the range of any value nearby.
+        The first choice is the range of the nearest value in the same unit. The second, for a factor of a product, is
+        the range with which the product fits the result. The last is the range of any value nearby.
         """
         return (
             self._nearest(value, across_products=False)
@@ -118,7 +118,7 @@ class Ranges:
         return None
 
     def _as_factor(self, value: SSAValue) -> tuple[float, float] | None:
-        """Return a range for ``value`` with which its product fits the range of the result; None if it is no factor."""
+        """Return a range for ``value`` with which its product fits the range of the result, or None for no factor."""
         for use in value.uses:
             op = use.operation
             factors = FACTORS.get(op.SPEC.name, ()) if isinstance(op, CircleOp) else ()
@@ -152,14 +152,13 @@ class Ranges:
 
 
 def _tells_unit(found: tuple[float, float] | None) -> bool:
-    """Return whether a range contains a value other than 0."""
     return found is not None and any(found) and bool(np.isfinite(found).all())
 
 
 def _neighbours(value: SSAValue, *, across_products: bool) -> Iterator[SSAValue]:
-    """Return the other operands of the users of ``value``, the users' results, and the operands of its producer.
+    """Yield the other operands of the users of ``value``, the users' results, and the operands of its producer.
 
-    Products and their factors have different units; they are neighbours only if ``across_products``.
+    Products and their factors have different units, so they are neighbours only with ``across_products``.
     """
     ops = [use.operation for use in value.uses]
     if isinstance(value, OpResult):
@@ -171,7 +170,7 @@ def _neighbours(value: SSAValue, *, across_products: bool) -> Iterator[SSAValue]
 
 
 def _within_activation(op: CircleOp, found: tuple[float, float]) -> tuple[float, float]:
-    """Return the part of a range within the fused activation, because chosen ranges may exceed recorded ones."""
+    """Return the part of a range within the fused activation; chosen ranges may exceed recorded ones."""
     activation = str(op.option(_ACTIVATION)) if _ACTIVATION in op.OPTIONS else "none"
     try:
         least, most = activation_bounds(activation)
@@ -183,7 +182,7 @@ def _within_activation(op: CircleOp, found: tuple[float, float]) -> tuple[float,
 
 
 def _range_of_constant(value: SSAValue) -> tuple[float, float] | None:
-    """Return the smallest and largest finite element; the largest float32, which stands for infinity, is left out."""
+    """Return the smallest and largest finite element. The largest float32 represents infinity and does not count."""
     if constant_of(value) is None or not is_float32(value):
         return None
     array = contents_of(value).astype(np.float64)
@@ -191,10 +190,10 @@ def _range_of_constant(value: SSAValue) -> tuple[float, float] | None:
     return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
 
 
-_LARGEST = 1 << 30  # bound of a scaled sum; a left shift before the multiplication may double it
+_LARGEST = 1 << 30  # bound of a scaled sum, which a left shift before the multiplication may double
 _WIDE = 1 << 15  # the largest magnitude of 16-bit codes
 _BOUNDED = frozenset({"RELU6", "RELU_N1_TO_1", "RELU_0_TO_1"})
-# Largest magnitude of a result before clamping, from the largest magnitudes of operands; sums of products are not here.
+# Largest magnitude of a result before clamping, from those of operands, except for sums of products.
 _REACH: Mapping[str, Callable[[Sequence[float]], float]] = {
     **dict.fromkeys(("ADD", "SUB"), sum),
     **dict.fromkeys(("RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1", "LEAKY_RELU", "ABS", "MEAN"), max),
@@ -211,11 +210,11 @@ def is_scaled(op: CircleOp) -> bool:
 def coarse_enough(
     op: CircleOp, needs: Sequence[Attribute], element: tuple[str, QuantParams], most_steps: int | None
 ) -> QuantParams | None:
-    """Return parameters for the result of ``op`` with a scale so large that kernels can scale all its sums.
+    """Return result parameters of ``op`` with a scale so large that kernels can scale all its sums.
 
-    ``element`` is the result's present type, ``needs`` has the operands' types, and ``most_steps`` is the largest step
-    of a sum of products, in steps of the result. The end of the range keeps its own code, because an activation may
-    clamp there; return None if a larger scale leaves no code for it.
+    ``needs``: the operands' types. ``element``: the result's present type. ``most_steps``: largest step of a sum of
+    products, in steps of the result. The end of the range keeps its own code, because an activation may clamp there;
+    return None if a larger scale leaves no code for it.
     """
     own, end = element[1], min(_end(*element), _cut_off(op))
     least = float(np.float32(_least_scale(op, needs, own.scale, most_steps)))
@@ -227,14 +226,14 @@ def coarse_enough(
 
 
 def _cut_off(op: CircleOp) -> float:
-    """Return the magnitude at which the activation of ``op`` (fused, or ``op`` itself) clamps; infinity without one."""
+    """Return the magnitude at which the activation of ``op`` (fused, or ``op`` itself) clamps, or infinity."""
     alone = op.SPEC.name in _BOUNDED
     bounds = activation_bounds(op.SPEC.name.lower() if alone else str(node_of(op).options.get(_ACTIVATION, "none")))
     return max((abs(bound) for bound in bounds if bound), default=math.inf)
 
 
 def _least_scale(op: CircleOp, needs: Sequence[Attribute], scale: float, most_steps: int | None) -> float:
-    """Return the least scale of the result that is at least ``scale`` and with which sums cannot overflow."""
+    """Return the least scale of the result, at least ``scale``, with which sums cannot overflow."""
     reach = _REACH.get(op.SPEC.name)
     if reach is not None:
         ends = [_end(*element) for element in map(params_of, needs) if element is not None]
@@ -253,7 +252,7 @@ def _least_scale(op: CircleOp, needs: Sequence[Attribute], scale: float, most_st
     for place, (_, params), end in zip(places, elements, ends, strict=True):
         axis = op.SPEC.quant.weights.get(place)
         if axis is not None and role_of(op, place) is Role.WEIGHTS:
-            rounded = depth * np.asarray(params.scales)  # no quantised weight differs by more than one step
+            rounded = depth * np.asarray(params.scales)  # a quantised weight differs by at most one step
             total = float((_magnitudes(op.operands[place], axis) + rounded).max()) * math.prod(ends) / end
     return max(scale, (total + bias) / _LARGEST)
 
@@ -263,23 +262,22 @@ def largest_beside_products(
 ) -> int:
     """Return the largest bias code whose sum with products of ``x`` and ``weights`` stays below ``largest``.
 
-    The result is at least half of ``largest``, because among many products not all have the largest magnitude.
+    The result is at least half of ``largest``, because not all of many products have the largest magnitude.
     """
     products = (_depth(op) or 0) * _largest_code(*x) * _largest_code(*weights)
     return largest - min(products, largest // 2)
 
 
 def least_scales_of_weights(op: CircleOp, place: int, largest: int) -> NDArray[Any]:
-    """Return the least weight scales with which sums over 16-bit inputs stay below ``largest``; 0 if all scales do."""
+    """Return the least weight scales with which sums over 16-bit inputs stay below ``largest``; 0 for no limit."""
     axis, depth = op.SPEC.quant.weights[place], _depth(op)
     if axis is None or depth is None or depth * _WIDE * _WIDE < largest:
         return np.zeros(1)
-    # Rounding changes no code by more than one step.
+    # Rounding changes a code by at most one step.
     return np.asarray(_magnitudes(op.operands[place], axis) / max(largest / _WIDE - depth, 1.0))
 
 
 def _magnitudes(weights: SSAValue, axis: int) -> NDArray[np.float64]:
-    """Return the sum of the magnitudes of constant ``weights`` for each index of ``axis``."""
     constant = constant_of(weights)
     assert constant is not None
 
@@ -293,12 +291,10 @@ def _magnitudes(weights: SSAValue, axis: int) -> NDArray[np.float64]:
 
 
 def _end(dtype: str, params: QuantParams) -> float:
-    """Return the largest magnitude that a code can represent."""
     return max(params.scales) * _largest_code(dtype, params)
 
 
 def _largest_code(dtype: str, params: QuantParams) -> int:
-    """Return the largest distance of codes from their zero point."""
     low, high = DTYPES[dtype].range
     return max(max(high - zero, zero - low) for zero in params.zero_points)
 
@@ -309,7 +305,7 @@ def _largest_bias(op: CircleOp) -> float:
 
 
 def _depth(op: CircleOp) -> int | None:
-    """Return the largest number of products in one sum of ``op``; None if unknown."""
+    """Return the largest number of products in one sum of ``op``, or None if unknown."""
     node, weights = node_of(op), op.SPEC.quant.weights
     if op.SPEC.name == "BATCH_MATMUL":
         shape = node.operand(0).shape or (None,)
@@ -327,7 +323,7 @@ def _depth(op: CircleOp) -> int | None:
 def refusal(
     op: CircleOp, operands: Sequence[Attribute], results: Sequence[Attribute], used: Scheme, ranges: Ranges
 ) -> str | None:
-    """Return the reason why ``op`` cannot run with these element types; None if it can."""
+    """Return the reason why ``op`` cannot run with these element types, or None."""
     seen = _unfit_values(op, operands, ranges) or _vanishing_product(op, operands)
     if seen := seen or _shared_state(op) or _linear_cell(op):
         return seen
@@ -344,7 +340,7 @@ def refusal(
 
 
 def _refused_by_processors(node: Node, real: Node) -> str | None:
-    """Return why native code lacks a kernel for the quantised ``node``; None if it lacks one for ``real`` as well."""
+    """Return the reason why native code lacks a kernel for ``node``, or None if it also lacks one for ``real``."""
     from odc_mlir.transforms.native.lowering.operators import kernel_reason
 
     seen = kernel_reason(node)
@@ -352,7 +348,7 @@ def _refused_by_processors(node: Node, real: Node) -> str | None:
 
 
 def _linear_cell(op: CircleOp) -> str | None:
-    """Return why an LSTM cannot be quantised, or None; quantised kernels always use TANH in the cell."""
+    """Return the reason why an LSTM cannot be quantised, or None; quantised kernels always use TANH in the cell."""
     if StateParameters.CELL not in op.SPEC.quant.states.values():
         return None
     activation = str(node_of(op).options[_ACTIVATION]).lower()
@@ -360,18 +356,18 @@ def _linear_cell(op: CircleOp) -> str | None:
 
 
 def _unfit_values(op: CircleOp, operands: Sequence[Attribute], ranges: Ranges) -> str | None:
-    """Return why the values of constant operands cannot be quantised with any element type, or None."""
+    """Return the reason why no element type suits the values of constant operands, or None."""
     rule = op.SPEC.quant
     for index in rule.not_negative:
         found = ranges.of(op.operands[index])
         if found is not None and found[0] < 0:
-            return f"its operand has values from {found[0]:g}, of which there is no root"
+            return f"its operand has negative values, from {found[0]:g}, which have no root"
     for index in rule.not_zero:
         element = params_of(operands[index])
         if element is None:
             continue
         if constant_of(op.operands[index]) is None:
-            return "its divisor is computed; one that rounds to zero would be refused"
+            return "its divisor is computed and may round to zero"
         dtype, params = element
         if (quantize_constant(contents_of(op.operands[index]), params, dtype) == params.zero_point).any():
             return "an element of its divisor rounds to zero"
@@ -391,7 +387,6 @@ def _vanishing_product(op: CircleOp, operands: Sequence[Attribute]) -> str | Non
 
 
 def _shared_state(op: CircleOp) -> str | None:
-    """Return an error text if other operators read or write state that is to be quantised, else None."""
     for index in op.SPEC.quant.states:
         if index < len(op.operands) and len(list(op.operands[index].uses)) > 1 and is_float32(op.operands[index]):
             return f"its state {op.SPEC.operand_name(index)} is used by other operators"
@@ -399,7 +394,7 @@ def _shared_state(op: CircleOp) -> str | None:
 
 
 def _node(op: CircleOp, operands: Sequence[Attribute], results: Sequence[Attribute], used: Scheme) -> Node:
-    """Return the node of ``op`` with these types; constants to be quantised become zeros, to save time."""
+    """Return the node of ``op`` with these types. Constants to quantise become zeros, to save time."""
     real = node_of(op)
     infos = [
         None if info is None else _as_codes(info, element)
