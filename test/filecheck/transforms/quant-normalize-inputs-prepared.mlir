@@ -12,7 +12,7 @@ func.func @main(%x: tensor<1x2xf32> loc("x"), %i: tensor<1xi32> loc("i")) -> ten
   func.return %4 : tensor<1x4xf32>
 }
 // CHECK-LABEL: func.func @main(
-// CHECK: circle.mul({{.*}}quant.precision = "float", quant.reason = "it prepares inputs
+// CHECK: circle.mul({{.*}}quant.precision = "float", quant.reason = "it prepares float inputs
 // CHECK: circle.tanh({{.*}}quant.precision = "float"
 // CHECK: circle.gather(
 // CHECK-NOT: quant.precision
