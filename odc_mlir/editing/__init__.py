@@ -1,1 +1,1 @@
-"""Editing of models on request: cutting, resizing, changing parameters, and reducing a failing model."""
+"""Editing of models: cutting, resizing, changing parameters, and reducing a failing model."""

@@ -1,4 +1,4 @@
-"""Extraction of parts of a model as models, division by backend, and reduction while a check holds."""
+"""Extraction of submodels, division by backend, and reduction of failing models."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from odc_mlir.transforms.common.placement import main_function
 from odc_mlir.transforms.common.retyping import set_function_type
 from odc_mlir.transforms.common.tensor_names import outputs_of
 
-_OF_INTERFACE = ("circle.signatures",)  # attributes of a module that name its inputs and outputs
+_OF_INTERFACE = ("circle.signatures",)  # module attributes with names of inputs and outputs
 
 
 def main_operators(module: ModuleOp) -> list[CircleOp]:
@@ -30,7 +30,7 @@ def main_operators(module: ModuleOp) -> list[CircleOp]:
 
 
 def named_values(module: ModuleOp) -> dict[str, SSAValue]:
-    """Return inputs, constants and results by name; of values with equal names, the first."""
+    """Return inputs, constants and results by name. Of values with equal names, the first is returned."""
     block = main_function(module).body.block
     found: dict[str, SSAValue] = {}
     for value in (*block.args, *(result for op in block.ops for result in op.results)):
@@ -39,7 +39,7 @@ def named_values(module: ModuleOp) -> dict[str, SSAValue]:
 
 
 def find_values(module: ModuleOp, names: Collection[str]) -> list[SSAValue]:
-    """Return the values with these names; raise OptionError with a suggestion for an unknown one."""
+    """Return the values with these names. Raises OptionError, with a suggestion, for an unknown one."""
     known = named_values(module)
     for name in names:
         if name not in known:
@@ -51,8 +51,8 @@ def find_values(module: ModuleOp, names: Collection[str]) -> list[SSAValue]:
 def extract(module: ModuleOp, inputs: Sequence[str], outputs: Sequence[str]) -> ModuleOp:
     """Return a copy that computes the tensors ``outputs`` (default: the model's outputs) from the tensors ``inputs``.
 
-    If the part needs further inputs of the model, these come first. Raises OptionError for unknown names, a tensor that
-    is both input and output, and inputs that no output needs.
+    Other inputs of the model that the part needs come first. Raises OptionError for unknown names, a tensor that is
+    both input and output, and inputs that no output needs.
     """
     made = clone_module(module)
     function = main_function(made)
@@ -73,7 +73,7 @@ def extract(module: ModuleOp, inputs: Sequence[str], outputs: Sequence[str]) -> 
 
 
 def _read_before(outputs: Sequence[SSAValue], inputs: Collection[SSAValue]) -> set[SSAValue]:
-    """Return the values between ``inputs`` and ``outputs``, both included."""
+    """Return the values between ``inputs`` and ``outputs``, including both."""
     seen: set[SSAValue] = set()
     work = list(outputs)
     while work:
@@ -87,10 +87,10 @@ def _read_before(outputs: Sequence[SSAValue], inputs: Collection[SSAValue]) -> s
 
 
 def keep_operators(module: ModuleOp, kept: Collection[int], *, for_others: bool = True) -> ModuleOp:
-    """Return a copy with the operators numbered ``kept`` of the main function; raise OptionError if there are none.
+    """Return a copy with the operators of index ``kept`` in the main function. Raises OptionError for none.
 
-    Tensors of other operators become inputs. Unused results and outputs of the model become outputs, and, with
-    ``for_others``, so do tensors that the rest of the model reads.
+    Tensors of other operators become inputs. Unused results and outputs of the model become outputs, and, if
+    ``for_others``, also tensors that the rest of the model reads.
     """
     made = clone_module(module)
     function = main_function(made)
@@ -121,7 +121,6 @@ def _is_wanted(result: SSAValue, members: Collection[Operation], *, for_others: 
 
 
 def _stand_in(block: Block, value: SSAValue) -> None:
-    """Replace ``value`` by a new input with the same name and type."""
     argument = block.insert_arg(value.type, len(block.args))
     argument.location = name_loc(value_name(value))
     value.replace_all_uses_with(argument)
@@ -134,7 +133,7 @@ def _give_back(block: Block, values: Sequence[SSAValue]) -> None:
 
 
 def _tidy(module: ModuleOp, gone: Collection[CircleOp] = ()) -> None:
-    """Erase unused operators, constants, inputs and functions, and attributes that name the old interface."""
+    """Erase unused operators, constants, inputs and functions, and attributes with the old names."""
     function = main_function(module)
     block = function.body.block
     for op in reversed(list(block.ops)):
@@ -150,7 +149,6 @@ def _tidy(module: ModuleOp, gone: Collection[CircleOp] = ()) -> None:
 
 
 def _drop_functions(module: ModuleOp, main: FuncOp) -> None:
-    """Erase the functions that are not reachable from ``main`` by calls."""
     functions = {op.sym_name.data: op for op in module.body.block.ops if isinstance(op, FuncOp)}
     reached: dict[str, FuncOp] = {}
     work = [main]
@@ -169,7 +167,7 @@ def _drop_functions(module: ModuleOp, main: FuncOp) -> None:
 
 @dataclass(frozen=True)
 class ModelPart:
-    """A part of a model: numbers of its ``operators`` in the main function, and a ``model`` with only these."""
+    """Part of a model: indices of its ``operators`` in the main function, and a ``model`` with only these."""
 
     backend: str
     operators: tuple[int, ...]
@@ -177,20 +175,18 @@ class ModelPart:
 
     @property
     def inputs(self) -> list[str]:
-        """Names of the part's inputs."""
         return [value_name(argument) for argument in main_function(self.model).body.block.args]
 
     @property
     def outputs(self) -> list[str]:
-        """Names of the part's outputs."""
         return [value_name(value) for value in outputs_of(main_function(self.model))]
 
 
 def divide(module: ModuleOp, rules: PartitionFile) -> list[ModelPart]:
-    """Return the parts in execution order; raise UnsupportedError for models with control flow.
+    """Return the parts in execution order. Raises UnsupportedError for models with control flow.
 
-    An operator joins the part of one of its operands if this part has the operator's backend and no path would leave
-    the part and re-enter it.
+    An operator joins the part of one of its operands if this part has the operator's backend, and no path leaves the
+    part and re-enters it.
     """
     if sum(1 for _ in module.body.block.ops) > 1:
         raise UnsupportedError(
@@ -232,7 +228,7 @@ def _backend(op: CircleOp, rules: PartitionFile) -> str:
 
 
 def recipe(module: ModuleOp, parts: list[ModelPart], source: str, files: list[str]) -> dict[str, Any]:
-    """Return the instructions for reassembly, in the format of ``circle-partitioner``: tensors join parts by name."""
+    """Return the instructions for reassembly in the format of ``circle-partitioner``. Tensors join parts by name."""
     main = main_function(module)
     return {
         "source": {
@@ -248,12 +244,12 @@ def recipe(module: ModuleOp, parts: list[ModelPart], source: str, files: list[st
 
 
 Check = Callable[[ModuleOp], bool]
-_LARGE_BYTES = 64  # constants with fewer bytes are not set to zero
+_LARGE_BYTES = 64  # smaller constants are not set to zero
 
 
 @dataclass(frozen=True)
 class Reduced:
-    """Result of a reduction: the smallest model, the number of checks, and operators ``before`` and ``after``."""
+    """Result of a reduction: the smallest model, number of checks, number of operators ``before`` and ``after``."""
 
     model: ModuleOp
     checks: int
@@ -270,7 +266,7 @@ class _Tries:
         return self.count < self.most
 
     def __call__(self, make: Callable[[], ModuleOp]) -> ModuleOp | None:
-        """Return the result of ``make``, or None if this model is invalid or the check fails on it."""
+        """Return the model ``make()``, or None if it is invalid or the check fails."""
         if not self.are_left:
             return None
         try:
@@ -283,7 +279,7 @@ class _Tries:
 
 
 def reduce(module: ModuleOp, check: Check, *, most_checks: int = 1000, zeros: bool = True) -> Reduced:
-    """Replace operators of ``module`` by inputs while ``check`` holds; with ``zeros``, finally set constants to zero.
+    """Replace operators of ``module`` by inputs while ``check`` holds. If ``zeros``, then set constants to zero.
 
     ``check`` must hold on ``module`` itself. It is called with at most ``most_checks`` smaller models.
     """
@@ -296,7 +292,7 @@ def reduce(module: ModuleOp, check: Check, *, most_checks: int = 1000, zeros: bo
 
 
 def _fewer_outputs(module: ModuleOp, tries: _Tries) -> ModuleOp:
-    """Return a part with a single output on which the check holds, or ``module`` if there is none."""
+    """Return a part with a single output that satisfies the check, or ``module``."""
     outputs = outputs_of(main_function(module))
     for name in map(value_name, outputs) if len(outputs) > 1 else ():
         made = tries(lambda name=name: extract(module, [], [name]))  # type: ignore[misc]

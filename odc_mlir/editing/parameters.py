@@ -34,9 +34,9 @@ Shapes = Sequence[tuple[int, ...]]
 
 
 def resize(module: ModuleOp, shapes: Shapes) -> ModuleOp:
-    """Return a copy whose inputs have ``shapes``, one shape per input in order, with inferred shapes of all results.
+    """Return a copy with inputs of ``shapes`` in order, and inferred shapes of all results.
 
-    Raises OptionError for a wrong number or rank of shapes, and ModelError if an operator does not accept its shapes.
+    Raises OptionError for a wrong number or rank of shapes, ModelError if an operator does not support its shapes.
     """
     made = clone_module(module)
     function = main_function(made)
@@ -63,7 +63,7 @@ def resize(module: ModuleOp, shapes: Shapes) -> ModuleOp:
 
 
 def constants(module: ModuleOp) -> dict[str, NDArray[Any]]:
-    """Return constants by name as stored; quantised ones add ``NAME/scale`` and ``NAME/zero_point``."""
+    """Return constants by name as stored. Quantised ones add ``NAME/scale`` and ``NAME/zero_point``."""
     found: dict[str, NDArray[Any]] = {}
     for op in module.walk():
         array = constant(op.result) if isinstance(op, ConstOp) else None
@@ -80,8 +80,9 @@ def constants(module: ModuleOp) -> dict[str, NDArray[Any]]:
 def implant(module: ModuleOp, document: Mapping[str, Any], folder: Path) -> ModuleOp:
     """Return a copy whose tensors have the types and parameters of ``document``, in the format of ONE's ``q-implant``.
 
-    ``{tensor: {dtype, scale, zerop, quantized_dimension, value}}``: ``scale``, ``zerop`` and ``value`` name .npy files
-    in ``folder``. Constants need a ``value``, their codes. Raises OptionError for entries that do not fit.
+    ``{tensor: {dtype, scale, zerop, quantized_dimension, value}}``: ``scale``, ``zerop`` and ``value`` are names of
+        .npy files in ``folder``. Constants need a ``value``, their codes. Raises OptionError for entries that do not
+        fit.
     """
     made = clone_module(module)
     entries = {name: entry for name, entry in document.items() if isinstance(entry, dict)}
@@ -95,7 +96,7 @@ def implant(module: ModuleOp, document: Mapping[str, Any], folder: Path) -> Modu
 
 
 def _check_operators(made: ModuleOp) -> None:
-    """Verify the module; raise a ModelError that names operator and tensor."""
+    """Verify the module. Raises a ModelError with operator and tensor."""
     for op in made.walk():
         try:
             op.verify(verify_nested_ops=False)
@@ -160,7 +161,6 @@ def _scales(scale: NDArray[Any], name: str) -> tuple[float, ...]:
 
 
 def _check_whole(array: NDArray[Any], dtype: str, what: str) -> None:
-    """Raise OptionError for values outside ``dtype``."""
     low, high = DTYPES[dtype].range
     if array.dtype.kind not in "fiu":
         raise OptionError(f"{what} is of type {array.dtype}, not numbers")
@@ -185,7 +185,7 @@ def _array(entry: Mapping[str, Any], key: str, name: str, folder: Path) -> NDArr
 
 
 def read_parameters(path: str) -> Mapping[str, Any]:
-    """Return the JSON object in a file of parameters; raise OptionError."""
+    """Return the JSON object in a file of parameters. Raises OptionError."""
     with parsing("not a file of parameters", OptionError, location=path):
         document = json.loads(Path(path).read_bytes())
     if not isinstance(document, dict):
@@ -197,7 +197,7 @@ def fake_quantize(module: ModuleOp) -> ModuleOp:
     """Return a float model with real inputs and outputs that rounds every value quantised in ``module``.
 
     Constants become real, and QUANTIZE and DEQUANTIZE follow each quantised input and result. Raises UnsupportedError
-    for operators that need codes, and ModelError if nothing is quantised.
+    for operators that need codes, ModelError if nothing is quantised.
     """
     made = clone_module(module)
     function = main_function(made)
@@ -235,7 +235,7 @@ def _not_quantised() -> ModelError:
 
 
 def _rounded(value: SSAValue, where: InsertPoint) -> int:
-    """Make ``value`` real, and give its users the rounded value; return the number of changed values, 0 or 1."""
+    """Make ``value`` real, and give its users the rounded value. Return the number of changed values."""
     if isinstance(value.owner, NoneOp) or (facts := tensor_facts(value.type)).quant is None:
         return 0
     name = value_name(value)
@@ -261,7 +261,7 @@ def _real_constant(op: ConstOp) -> int:
 
 
 def _converted(op: CircleOp) -> int:
-    """Follow QUANTIZE by DEQUANTIZE, and remove other DEQUANTIZE operators; return the number of changes."""
+    """Add DEQUANTIZE after QUANTIZE, and remove other DEQUANTIZE operators. Return the number of changes."""
     if op.SPEC.name == "DEQUANTIZE":
         op.results[0].replace_all_uses_with(op.operands[0])
         Rewriter.erase_op(op)

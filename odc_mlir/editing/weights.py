@@ -16,14 +16,14 @@ from odc_mlir.ops.spec import Array
 
 _GROUPS = {"int4x32": 32, "int4x64": 64} | dict.fromkeys(ENCODERS, BLOCK_ELEMENTS)
 FORMS = tuple(_GROUPS)
-"""Names of storage forms: int4 codes in groups of 32 or 64 neighbours with a float16 scale per group, or GGML types."""
+"""Storage forms: int4 codes in groups of 32 or 64 neighbours with a float16 scale per group, or GGML types."""
 
 _WEIGHTS = {"FULLY_CONNECTED": 1, "GATHER": 0}
 
 
 @dataclass(frozen=True)
 class StoredWeights:
-    """A constant stored in groups: its name, its number of bytes before and after, and the error of its values."""
+    """A constant stored in groups: name, size before and after in bytes, and error of its values."""
 
     name: str
     bytes_before: int
@@ -32,9 +32,10 @@ class StoredWeights:
 
 
 def store_weights(model: Model, form: str) -> list[StoredWeights]:
-    """Store float weights of fully connected layers and GATHER's tables in a form of :data:`FORMS`, in ``model``.
+    """Store float weights of fully connected layers, and tables of GATHER, in a form of :data:`FORMS`.
 
-    Constants with other uses, or with rows that are not a multiple of a group, stay. Raises InputError if all stay.
+    Changes ``model``. Constants with other uses, or with rows that are not a multiple of a group, stay unchanged.
+    Raises InputError if all stay unchanged.
     """
     group, stored = _GROUPS[form], list[StoredWeights]()
     for buffer, places in _weights(model, group).items():

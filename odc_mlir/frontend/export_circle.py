@@ -1,7 +1,7 @@
 """Export from the ``circle`` dialect to model records and files: ``export_model``.
 
-This is the reverse of :mod:`.import_circle`. A segment is written as the operators of its circle body, in order, so
-that operators of a segment are consecutive and any Circle reader can run the file.
+This is the reverse of :mod:`.import_circle`. A segment is exported as the operators of its circle body, in order.
+Operators of a segment are thus consecutive, and any Circle reader can run the file.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ NO_ITEMS = ArrayAttr[Attribute]([])
 Item = TypeVar("Item", bound=Attribute)
 
 OperatorIndices = dict[Operation, tuple[int, int]]
-"""Place of each operation of the module in the file: (subgraph, operator)."""
+"""Subgraph and operator index in the file, by operation."""
 
 
 def export_model(module: ModuleOp) -> Model:
-    """Return the records of a module in the ``circle`` dialect, segments included.
+    """Return the records of a module in the ``circle`` dialect, including its segments.
 
-    Raises ModelError for IR that is not a Circle model, and UnsupportedError for a newer schema than ours.
+    Raises ModelError for IR that is not a Circle model, and UnsupportedError for parts of a newer schema.
     """
     return export_with_operators(module)[0]
 
 
 def export_with_operators(module: ModuleOp) -> tuple[Model, OperatorIndices]:
-    """Return the records of a module, and the place of each operator in the records, including those in segments."""
+    """Return the records of a module, and the indices of all operators in the records."""
     with typed_errors(STAGE):
         unknown = module.attributes.get("circle.unknown")
         if unknown is not None:
@@ -74,14 +74,14 @@ def export_with_operators(module: ModuleOp) -> tuple[Model, OperatorIndices]:
 
 
 def source_lines_of(module: ModuleOp) -> dict[str, str]:
-    """Return the lines of source code by tensor name that ``module`` declares, empty if none."""
+    """Return the source lines that ``module`` declares, by tensor name."""
     entries = _items(module.attributes.get("circle.metadata", NO_ITEMS), "circle.metadata", DictionaryAttr)
     found = [entry for entry in entries if _field(entry, "name", StringAttr).data == source_lines.NAME]
     return source_lines.decode(_field(found[0], "data", circle.BlobAttr).data.data) if found else {}
 
 
 def subgraph_name(function: FuncOp) -> str | None:
-    """Name of the subgraph, which may differ from the function's symbol."""
+    """Return the name of the subgraph, which may differ from the function's symbol."""
     if "circle.unnamed" in function.attributes:
         return None
     name = function.attributes.get("circle.name")
@@ -89,7 +89,7 @@ def subgraph_name(function: FuncOp) -> str | None:
 
 
 class _Exporter:
-    """State shared by subgraphs: buffers, the index of each function, the map from operations to records."""
+    """State of all subgraphs: buffers, indices of functions, and the map from operations to records."""
 
     def __init__(self, module: ModuleOp) -> None:
         self.module = module
@@ -145,7 +145,6 @@ class _Exporter:
         return model, self.operators
 
     def _states(self, subgraphs: Sequence[SubGraph]) -> list[StatePair]:
-        """Return the states of the module by names of tensors in the file."""
         places = state_places(self.module)
         named = subgraphs[0].named() if places else []
         return [
@@ -154,7 +153,6 @@ class _Exporter:
         ]
 
     def _list(self, name: str, kind: type[Item]) -> list[Item]:
-        """Return the entries of a module attribute; empty if it is absent."""
         return _items(self.module.attributes.get(name, NO_ITEMS), name, kind)
 
     def _signature(self, entry: DictionaryAttr, subgraphs: Sequence[SubGraph]) -> Signature:
@@ -197,7 +195,7 @@ def _named(entry: DictionaryAttr, key: str, tensors: Sequence[int]) -> dict[str,
 
 
 class _SubgraphExporter:
-    """Exporter of one function: a tensor per value in the order of definition, an operator per operation."""
+    """Exporter of one function: one tensor per value in order of definition, one operator per operation."""
 
     def __init__(self, exporter: _Exporter, index: int) -> None:
         self.exporter = exporter
@@ -225,7 +223,6 @@ class _SubgraphExporter:
         )
 
     def _block(self, block: Block) -> tuple[int, ...]:
-        """Write the operations of a block; return the tensors that its terminator names."""
         for op in block.ops:
             if isinstance(op, ReturnOp | YieldOp):
                 return tuple(self._index(operand) for operand in op.operands)
@@ -303,7 +300,7 @@ class _SubgraphExporter:
         return len(self.tensors) - 1
 
     def _described(self, attribute: Attribute) -> int:
-        """Return the tensor index of a ``#circle.tensor``, or -1 for ``none``, an omitted tensor."""
+        """Return the tensor index of a ``#circle.tensor``, or -1 for ``none``."""
         if isinstance(attribute, NoneType):
             return LEFT_OUT
         if not isinstance(attribute, circle.TensorAttr):
@@ -316,7 +313,6 @@ class _SubgraphExporter:
 
 
 def _quantization(facts: TensorFacts, tensor_index: AttributeToTensor) -> Quantization | None:
-    """Return the file record of a tensor type's quantisation, or None if the type is not quantised."""
     record = facts.record or circle.QuantRecord()
     if facts.quant is None and facts.record is None:
         return None
@@ -347,7 +343,7 @@ def _details_record(
 
 
 def _file_shape(shape: Shape | None) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
-    """Return shape and signature as stored in files: unknown dimensions are 1 in the shape, -1 in the signature."""
+    """Return shape and signature of the file. Unknown dimensions are 1 in the shape, -1 in the signature."""
     if shape is None:
         return None, None
     if None not in shape:
@@ -359,9 +355,9 @@ _OTHER_READER = "write a .circle file, or with any_reader (--any-reader) a .tfli
 
 
 class ModelFile:
-    """Base class of results with a ``model``: its bytes in both formats, and files in the format of their suffix.
+    """Base class of results with a ``model``, which can be written in both formats.
 
-    ``of_codes``: advice of a subclass for an operator that LiteRT runs, but not on codes.
+    ``of_codes`` is advice for operators that LiteRT supports, but not on codes.
     """
 
     model: ModuleOp
@@ -374,14 +370,14 @@ class ModelFile:
     def to_tflite(self, *, any_reader: bool = False) -> bytes:
         """Return the model as a TFLite file.
 
-        Raises UnsupportedError for parts that TFLite cannot express and, unless ``any_reader``, that LiteRT cannot run.
+        Raises UnsupportedError for parts that TFLite cannot express, or, unless ``any_reader``, that LiteRT cannot run.
         """
         return _tflite_file(self.model, any_reader, self.of_codes)
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False, *, any_reader: bool = False) -> None:
-        """Write the model as a .circle or .tflite file, given by the suffix; raise OptionError for any other.
+        """Write the model as a .circle or .tflite file, by the suffix. Raises OptionError for another suffix.
 
-        A model that this project wrote is replaced, any other file with ``overwrite`` only.
+        A model that this project wrote is replaced, any other file only with ``overwrite``.
         """
         save_module(self.model, path, overwrite=overwrite, any_reader=any_reader, of_codes=self.of_codes)
 
@@ -394,7 +390,7 @@ def save_module(
     any_reader: bool = False,
     of_codes: str = "",
 ) -> None:
-    """Write a module as a .circle or .tflite file, as :meth:`ModelFile.save` does."""
+    """Write a module as a .circle or .tflite file, like :meth:`ModelFile.save`."""
     check_output(path, MODEL_BY_NAME, overwrite=overwrite)
     if is_tflite(path):
         data = _tflite_file(module, any_reader, of_codes)
@@ -404,7 +400,7 @@ def save_module(
 
 
 def is_tflite(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file of this name has the TFLite format."""
+    """Return whether a path has the suffix of TFLite files."""
     return Path(path).suffix.lower() == ".tflite"
 
 
@@ -420,7 +416,7 @@ def _tflite_file(module: ModuleOp, any_reader: bool, of_codes: str) -> bytes:
 
 
 def _by_name(graph: SubGraph, indices: Sequence[int]) -> dict[str, int]:
-    """Return tensors by name as a signature requires: names are different and not empty."""
+    """Return tensors with distinct, non-empty names, as a signature requires."""
     names = [graph.tensors[index].name or "" for index in indices]
     return dict(zip(distinct(names, [f"{name or 'tensor'}_{i}" for i, name in enumerate(names)]), indices, strict=True))
 

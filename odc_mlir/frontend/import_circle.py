@@ -1,7 +1,7 @@
 """Import of model files into the ``circle`` dialect: ``import_model``, and ``load_module`` for any file with a model.
 
-A subgraph becomes a function, and an operator becomes an operation; constants precede their first user. Locations hold
-names of tensors. The rest of the file becomes attributes of the module for :mod:`.export_circle`.
+A subgraph becomes a function, and an operator becomes an operation. Constants precede their first user. Locations hold
+names of tensors. The rest of the file becomes module attributes for :mod:`.export_circle`.
 """
 
 from __future__ import annotations
@@ -52,20 +52,20 @@ STAGE = "import"
 
 TensorToAttribute = Callable[[int], Attribute]
 
-# Fields of a quantisation details table that are tensor indices (-1: no such tensor).
+# Fields of a quantisation details table that are tensor indices (-1: none).
 _TENSOR_FIELDS: Mapping[str, frozenset[str]] = {"BlockwiseQuantization": frozenset({"scales", "zero_points"})}
 
 
 def import_model(model: Model, *, refine: bool = True, verify: bool = True) -> ModuleOp:
-    """Return the module of ``model``: one function per subgraph in order; the first is the entry.
+    """Return the module of ``model``: one function per subgraph in order, the first being the entry.
 
-    ``refine``: infer unknown and wrong result shapes, and mark operators that violate the table of operators: these can
-    be shown and written but not run. Raises ModelError for an inconsistent model, and UnsupportedError for parts that
-    the dialect cannot express.
+    If ``refine``, infer unknown and wrong result shapes, and mark operators that violate rules of the operator table.
+    Marked operators can be printed and exported, but not executed. Raises ModelError for an inconsistent model,
+    UnsupportedError for parts that the dialect cannot express.
     """
     for what in model.unknown:
         name = model.path or "the model"
-        LOG.warning("%s uses a newer schema; it can be shown but not run or written: %s", name, what)
+        LOG.warning("%s uses a newer schema; it can be printed but not run or written: %s", name, what)
     with typed_errors(STAGE):
         module = _Importer(model).module()
         if refine:
@@ -84,7 +84,6 @@ def import_model(model: Model, *, refine: bool = True, verify: bool = True) -> M
 
 
 def _mark_unverified(module: ModuleOp) -> None:
-    """Mark the operators that are structurally valid but violate another rule."""
     for op in module.walk():
         if isinstance(op, circle.CircleOp) and op.unverified is None:
             try:
@@ -98,7 +97,7 @@ def _mark_unverified(module: ModuleOp) -> None:
 
 
 def subgraph_symbols(model: Model) -> list[str]:
-    """Return a distinct function name for each subgraph; if possible, the subgraph's name."""
+    """Return a distinct function name for each subgraph, if possible the subgraph's name."""
     symbols: list[str] = []
     for index, subgraph in enumerate(model.subgraphs):
         fallback = "main" if index == 0 else f"subgraph_{index}"
@@ -110,7 +109,7 @@ def subgraph_symbols(model: Model) -> list[str]:
 
 
 class _Importer:
-    """State shared by subgraphs: their symbols and one blob per buffer."""
+    """State of all subgraphs: symbols, and one blob per buffer."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -127,7 +126,7 @@ class _Importer:
         return module
 
     def blob(self, buffer: int) -> circle.BlobAttr:
-        """Return the contents of a buffer; tensors that share a buffer share the blob."""
+        """Return the contents of a buffer. Tensors with the same buffer have the same blob."""
         if buffer not in self.blobs:
             self.blobs[buffer] = Blob(self.model.buffers[buffer])
         return circle.BlobAttr(self.blobs[buffer])
@@ -169,7 +168,7 @@ class _Importer:
 
 
 def _is_described(tensor: Tensor) -> bool:
-    """Return whether the file describes more of a tensor than the element type; unranked types cannot hold more."""
+    """Return whether the file describes more of a tensor than its element type. Unranked types cannot hold more."""
     quantization = tensor.quantization
     return quantization is not None and bool(
         quantization.scale.size or quantization.min.size or quantization.details is not None
@@ -177,7 +176,7 @@ def _is_described(tensor: Tensor) -> bool:
 
 
 def _positions(signature: Signature, names: Mapping[str, int], tensors: tuple[int, ...], what: str) -> ArrayAttr[Any]:
-    """Return ``["name", position]`` pairs: names of a signature with positions in the subgraph's inputs or outputs."""
+    """Return ``["name", position]`` pairs for the names in a signature."""
     pairs = []
     for name, tensor in names.items():
         if tensor not in tensors:
@@ -223,7 +222,6 @@ class _SubgraphImporter:
         return function
 
     def _arguments(self) -> None:
-        """Create the block with the graph's inputs as arguments."""
         inputs = self.subgraph.inputs
         self.block = Block(arg_types=[self._type(self.tensors[index], self._shape(index)) for index in inputs])
         for index, argument in zip(inputs, self.block.args, strict=True):
@@ -249,7 +247,7 @@ class _SubgraphImporter:
             self.values[index] = result
 
     def _value(self, index: int, user: str) -> SSAValue:
-        """Return the value of a tensor; create constants, variables and omitted operands at their first use."""
+        """Return the value of a tensor. Constants, variables and omitted operands are created on first use."""
         if index == LEFT_OUT:
             if self.none is None:
                 self.none = self._add(circle.NoneOp(), "none")
@@ -271,7 +269,7 @@ class _SubgraphImporter:
         return value
 
     def _result(self, index: int) -> SSAValue:
-        """Return the value of a graph output; some files have outputs that no operator computes."""
+        """Return the value of a graph output. Some files have outputs that no operator computes."""
         tensor = self.tensors[index]
         if index in self.values or index in self.constants or tensor.is_variable:
             return self._value(index, "RETURN")
@@ -281,7 +279,7 @@ class _SubgraphImporter:
     def _shape(self, index: int) -> Shape | None:
         """Return the known shape of a computed tensor, or None.
 
-        Files with calls between subgraphs omit shapes known only at run time; such tensors look like scalars.
+        Files with calls between subgraphs omit shapes that are known only at run time. Such tensors look like scalars.
         """
         tensor, model = self.tensors[index], self.importer.model
         if tensor.says_nothing and not _is_described(tensor) and len(model.subgraphs) > 1:
@@ -304,7 +302,7 @@ class _SubgraphImporter:
         return _type_of(tensor, shape, self._tensor_attribute)
 
     def _tensor_attribute(self, index: int) -> Attribute:
-        """Return the attribute of a tensor that is not a value: an intermediate, or scales of block quantisation."""
+        """Return the attribute of a tensor without a value: an intermediate, or scales of block quantisation."""
         if index == LEFT_OUT:
             return NONE_TYPE
         tensor = self.tensors[index]
@@ -339,7 +337,7 @@ class _SubgraphImporter:
         return options | self._record(operator)
 
     def _record(self, operator: Operator) -> dict[str, Any]:
-        """Return the value of a field outside of the options table; None for the default."""
+        """Return the fields outside of the options table. None is the default."""
         intermediates = [self._tensor_attribute(index) for index in operator.intermediates]
         return {
             "version": operator.version if operator.version != 1 else None,
@@ -362,9 +360,10 @@ def load_module(
     verify: bool = True,
     positions: Positions | None = None,
 ) -> ModuleOp:
-    """Return the module in a file or in its bytes; raise ModelError for any other content, and errors of reading it.
+    """Return the module in a file or in its bytes. Raises ModelError for other content, and errors of reading.
 
-    ``name`` and ``first_line``: source of the bytes, for errors. ``positions`` receives the positions of operations.
+    ``name`` and ``first_line`` describe the origin of the bytes for errors. ``positions`` receives the positions of
+    operations.
     """
     if not isinstance(source, bytes):
         path = Path(source)
@@ -395,9 +394,9 @@ def _parse_text(
 
 
 def _type_of(tensor: Tensor, shape: Shape | None, tensor_attribute: TensorToAttribute) -> AnyTensor:
-    """Return the type of ``tensor`` with ``shape``; raise ModelError for quantisation that does not fit the tensor.
+    """Return the type of ``tensor`` with ``shape``. Raises ModelError for quantisation that does not fit.
 
-    ``tensor_attribute`` makes an attribute of another tensor of the same subgraph, which block scales refer to.
+    ``tensor_attribute`` returns the attribute of another tensor of the subgraph, which holds block scales.
     """
     quantization = tensor.quantization
     if quantization is None:
@@ -418,7 +417,7 @@ def _type_of(tensor: Tensor, shape: Shape | None, tensor_attribute: TensorToAttr
 
 
 def _record(name: str, quantization: Quantization, tensor_attribute: TensorToAttribute) -> circle.QuantRecord | None:
-    """Return the parts of a quantisation besides scale and zero point: recorded ranges and details; None if empty."""
+    """Return recorded ranges and details of a quantisation, or None if it has neither."""
     low, high = tuple(quantization.min.tolist()), tuple(quantization.max.tolist())
     if len(low) != len(high):
         LOG.warning("tensor %r has %d minima and %d maxima, its recorded range is dropped", name, len(low), len(high))

@@ -1,1 +1,1 @@
-"""Interpretation of IR after any stage, to compare stages with each other; a reference, not the runtime."""
+"""Interpretation of IR at any stage, as a reference to compare stages."""

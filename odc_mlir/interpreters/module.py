@@ -1,7 +1,7 @@
-"""Interpreter of modules at any stage, to compare stages with each other; a reference, not the runtime.
+"""Interpreter of modules at any stage, as a reference to compare stages. It is not the runtime.
 
-Values are numpy arrays of the tensors' storage types; an omitted operand is None. The ``npu`` stage, run with these
-functions, and the ``circle`` stage, run with the host kernels, have equal results, bit for bit.
+Values are numpy arrays of the tensors' storage types, and an omitted operand is None. The ``npu`` stage, with these
+functions, and the ``circle`` stage, with the host kernels, give bit-identical results.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from odc_mlir.support.locations import op_name, value_name
 class CircleFunctions(InterpreterFunctions):
     """Implementations of constants and variables, and one for all operators of a module.
 
-    Kernels are prepared once per operation; variables keep their contents from one run to the next.
+    Kernels are prepared once per operation. Variables keep their contents between runs.
     """
 
     def __init__(self, module: ModuleOp) -> None:
@@ -85,7 +85,7 @@ class CircleFunctions(InterpreterFunctions):
         return (self._variables[op],)
 
     def prepared(self, interpreter: Interpreter, op: CircleOp) -> tuple[Node, Execute]:
-        """Return the node of an operator and its prepared kernel; raise UnsupportedError if it has no kernel."""
+        """Return the node of an operator and its prepared kernel. Raises UnsupportedError if it has no kernel."""
         if op not in self._prepared:
             if not op.SPEC.kernel:
                 raise UnsupportedError("this operator cannot be run", op=op.SPEC.name, tensor=op_name(op))
@@ -102,7 +102,7 @@ def _run_operator(
     functions: CircleFunctions, interpreter: Interpreter, op: CircleOp, args: PythonValues
 ) -> OpImplResult:
     node, kernel = functions.prepared(interpreter, op)
-    # As in the executor, only operators that write a variable get the variable itself; other operators get a copy.
+    # As in the executor, only operators that write a variable get the variable itself. Others get a copy.
     written = node.mutated
     operands = [
         value.copy() if (position in written) != _is_variable(op.operands[position]) else value
@@ -112,7 +112,7 @@ def _run_operator(
 
 
 def _is_variable(value: SSAValue) -> bool:
-    """Return whether ``value`` is a variable, or a segment's argument for a variable."""
+    """Return whether ``value`` is a variable, or an argument of a segment for a variable."""
     if isinstance(value, BlockArgument) and isinstance(segment := value.block.parent_op(), SegmentOp):
         value = segment.operands[value.index]
     return isinstance(value.owner, VariableOp)
@@ -360,7 +360,7 @@ class NpuFunctions(InterpreterFunctions):
 
 @register_impls
 class StructureFunctions(InterpreterFunctions):
-    """Implementations of functions and segments. A segment runs its program if the program works on tensors."""
+    """Implementations of functions and segments. A segment runs its program if that works on tensors."""
 
     def __init__(self, *, run_target: bool) -> None:
         self.run_target = run_target
@@ -396,9 +396,9 @@ class StructureFunctions(InterpreterFunctions):
 def make_interpreter(
     module: ModuleOp, *, run_target: bool = True, listeners: Sequence[Interpreter.Listener] = ()
 ) -> Interpreter:
-    """Return an interpreter of ``module``, which keeps the contents of variables from run to run.
+    """Return an interpreter of ``module``. It keeps the contents of variables between runs.
 
-    If ``run_target``, segments run their programs, provided these work on tensors, instead of their circle bodies.
+    If ``run_target``, segments run their programs instead of their circle bodies, if the programs work on tensors.
     """
 
     interpreter = Interpreter(module, listeners=tuple(listeners))

@@ -1,4 +1,4 @@
-"""Small models and data that come with the package, to try things on: handwritten digits, a language model.
+"""Small models and data in the package, for first experiments: handwritten digits, a language model.
 
 ::
 
@@ -27,15 +27,15 @@ FILES = {
     "stories_int8.circle": "examples/stories",
     "stories_tokenizer.bin": "examples/stories",
 }
-"""Names of the samples, and where they lie in a clone: an int8 model with inputs for it, float models, their data."""
+"""Folders of the samples in a clone, by name: an int8 model with inputs, float models, data."""
 
 
 def path(name: str) -> Path:
-    """The file of the sample called ``name``, one of :data:`FILES`; raises OptionError for another name.
+    """Return the file of the sample ``name``, one of :data:`FILES`. Raises OptionError for another name.
 
-    ``digits_cnn_int8.circle`` takes ``samples.npz``; ``digits_mobile_hard.circle`` is quantised with
-    ``calibration.npz`` and scored on ``evaluation.npz``. ``digits_mbv2.circle`` was written by PyTorch and has data of
-    its own.
+    ``digits_cnn_int8.circle`` takes ``samples.npz``. ``digits_mobile_hard.circle`` is quantised with
+    ``calibration.npz`` and scored on ``evaluation.npz``. ``digits_mbv2.circle`` was written by PyTorch and has its own
+    data.
     """
     if name not in FILES:
         raise OptionError(f"there is no sample {name!r}", hint=f"there are {', '.join(FILES)}")

@@ -1,1 +1,1 @@
-"""Helpers on IR that no dialect owns: constant bytes, locations, text files, diagnostics."""
+"""Helpers on IR for all dialects: constant bytes, locations, text files, diagnostics."""

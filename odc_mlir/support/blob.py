@@ -1,7 +1,7 @@
 """Bytes of constants, stored once.
 
-A :class:`Blob`, the value of a ``#circle.blob`` attribute, is read-only bytes with a SHA-256 digest. IR text names a
-blob by a handle, ``sha256_4f5a…``. MLIR's resource section has its bytes; without them the blob is unresolved.
+A :class:`Blob`, the value of a ``#circle.blob`` attribute, has read-only bytes and their SHA-256 digest. IR text refers
+to a blob by a handle, ``sha256_4f5a…``. MLIR's resource section holds the bytes; without them, the blob is unresolved.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_KEPT = 8
 
 
 class Blob:
-    """Immutable bytes identified by their SHA-256 digest, computed on first use."""
+    """Immutable bytes, identified by their SHA-256 digest."""
 
     __slots__ = ("__weakref__", "_data", "_digest", "_found", "name", "size")
 
@@ -37,14 +37,14 @@ class Blob:
 
     @classmethod
     def unresolved(cls, digest: str, size: int) -> Blob:
-        """Return a blob of ``size`` bytes with unknown contents; ``digest`` is 64 hexadecimal digits."""
+        """Return a blob of ``size`` bytes with unknown contents. ``digest`` has 64 hexadecimal digits."""
         blob = cls.__new__(cls)
         blob._data, blob._digest, blob.size, blob.name, blob._found = None, digest, size, None, {}
         return blob
 
     @property
     def digest(self) -> str:
-        """Return the SHA-256 of the bytes in hexadecimal."""
+        """SHA-256 of the bytes in hexadecimal."""
         if self._digest is None:
             assert self._data is not None  # a blob without bytes has a digest, see `unresolved`
             self._digest = hashlib.sha256(self._data).hexdigest()
@@ -52,7 +52,7 @@ class Blob:
 
     @property
     def handle(self) -> str:
-        """Return the name of the blob in IR text."""
+        """Name of the blob in IR text."""
         return f"{_HANDLE}{self.digest}"
 
     @property
@@ -61,7 +61,7 @@ class Blob:
 
     @property
     def data(self) -> memoryview:
-        """Return the bytes, read-only; raise ModelError if the source text left them out."""
+        """Read-only bytes. Raises ModelError if the source text omitted them."""
         if self._data is None:
             raise ModelError(
                 f"the {self.size} bytes of constant {self.digest[:12]} are not in this text",
@@ -71,7 +71,7 @@ class Blob:
         return self._data
 
     def found(self, key: Hashable, make: Callable[[], Found]) -> Found:
-        """Return ``make()``, cached by ``key`` for all clones that share the blob.
+        """Return ``make()``, cached by ``key`` for all users of the blob.
 
         The result must depend only on the bytes and the key. Only the last few results are kept. ``make`` may raise.
         """
@@ -84,7 +84,7 @@ class Blob:
         return found
 
     def resolve(self, data: bytes | memoryview) -> None:
-        """Give an unresolved blob its bytes; raise ModelError for another size or digest than announced."""
+        """Give an unresolved blob its bytes. Raises ModelError for another size or digest than announced."""
         found = Blob(data)
         if found.size != self.size or found.digest != self.digest:
             raise ModelError(
@@ -106,25 +106,25 @@ class Blob:
 
 
 _HANDLE = "sha256_"
-_ALIGNMENT = (16).to_bytes(4, "little").hex()  # before the bytes of a resource, as in MLIR
+_ALIGNMENT = (16).to_bytes(4, "little").hex()  # prefix of the bytes of a resource, as in MLIR
 _IS_HANDLE = re.compile(_HANDLE + "[0-9a-f]{64}")
-# Referenced blobs by handle: blobs that parsed text names without bytes, and printed blobs.
+# Blobs by handle: blobs that parsed text refers to without bytes, and printed blobs.
 _UNRESOLVED: WeakValueDictionary[str, Blob] = WeakValueDictionary()
 _PRINTED: WeakValueDictionary[str, Blob] = WeakValueDictionary()
 
 
 class BlobResources(OpAsmDialectInterface):
-    """The bytes of a dialect's blobs in the resource section of a text."""
+    """Bytes of a dialect's blobs in the resource section of a text."""
 
     def declare_resource(self, key: str) -> str:
-        """Return ``key``, which is unique, since equal digests mean equal bytes."""
+        """Return ``key``, which is unique because equal digests mean equal bytes."""
         return key
 
     def parse_resource(self, key: str, val: str) -> None:
-        """Resolve the blob with handle ``key``, if there is one; raise ModelError for damaged or malformed bytes."""
+        """Resolve the blob with handle ``key``, if any. Raises ModelError for damaged or malformed bytes."""
         blob = _UNRESOLVED.get(key)
         if blob is None:
-            return  # no attribute refers to this blob any more
+            return  # no attribute refers to this blob
         try:
             data = bytes.fromhex(val.removeprefix("0x"))
         except ValueError:
@@ -138,17 +138,17 @@ class BlobResources(OpAsmDialectInterface):
         return resource_text(blob) if blob is not None and blob.is_resolved else None
 
     def build_resources(self, keys: Iterable[str]) -> dict[str, str]:
-        """Return resource texts of printed blobs by handle, without blobs whose bytes are unknown."""
+        """Return resource texts of printed blobs by handle, except blobs with unknown bytes."""
         return {key: text for key in keys if (text := self.lookup(key)) is not None}
 
 
 def resource_text(blob: Blob) -> str:
-    """Return the bytes of ``blob`` in the form of a resource section; raise ModelError if the bytes are unknown."""
+    """Return the text of ``blob`` in a resource section. Raises ModelError if the bytes are unknown."""
     return f"0x{_ALIGNMENT}{blob.data.hex()}"
 
 
 def named_blob(handle: str, size: int) -> Blob:
-    """Return the blob of ``size`` bytes that IR text names; the text's resource section may resolve the blob.
+    """Return the blob of ``size`` bytes with a handle in IR text. The resource section may resolve it later.
 
     Raises ValueError for a malformed handle.
     """
@@ -166,5 +166,5 @@ def record_printed(blob: Blob) -> None:
 
 
 def are_unresolved() -> bool:
-    """Return whether there are named blobs without bytes."""
+    """Return whether there are blobs without bytes."""
     return bool(_UNRESOLVED)

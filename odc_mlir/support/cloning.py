@@ -7,7 +7,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 
 def clone_module(module: ModuleOp) -> ModuleOp:
-    """Return a copy of ``module``. Unlike ``Operation.clone``, take time linear in the number of block arguments."""
+    """Return a copy of ``module``, in time linear in the number of block arguments, unlike ``Operation.clone``."""
     values: dict[SSAValue, SSAValue] = {}
     made = _clone(module, values, {})
     assert isinstance(made, ModuleOp)
@@ -18,7 +18,7 @@ def clone_module(module: ModuleOp) -> ModuleOp:
 
 
 def _clone(op: Operation, values: dict[SSAValue, SSAValue], blocks: dict[Block, Block]) -> Operation:
-    """Return a copy of ``op`` without operands; map its results, arguments and blocks to those of the copy."""
+    """Return a copy of ``op`` without operands. ``values`` and ``blocks`` map its values and blocks to the copy's."""
     made = op.clone_without_regions(values, blocks, clone_operands=False)
     for region, copied in zip(op.regions, made.regions, strict=True):
         for block in region.blocks:

@@ -17,7 +17,7 @@ ALLOCATIONS = 4_000_000  # allocations between two collections; Python's default
 def seldom_collected() -> Generator[None]:
     """Raise the threshold of the garbage collector to :data:`ALLOCATIONS` new objects in this block.
 
-    IR is large and nearly all of it in use: with the default threshold, collections take a third of the compile time of
+    IR is large and nearly all of it in use. With the default threshold, collections take a third of the compile time of
     a large network. The threshold applies to the process. Of nested or parallel blocks, the block that raised the
     threshold lowers it again, which may slow down the others.
     """
@@ -33,7 +33,7 @@ def seldom_collected() -> Generator[None]:
 
 
 def take_apart(block: Block) -> None:
-    """Free the operations of ``block``, which is no longer used.
+    """Free the operations of the unused ``block``.
 
     Operations refer to each other in cycles, and would stay until the next garbage collection.
     """

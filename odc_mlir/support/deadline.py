@@ -1,4 +1,4 @@
-"""Time limit and progress of compiling, checked by passes between pieces of work."""
+"""Time limit and progress of compiling, checked by passes between units of work."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from odc_mlir.errors import OptionError, TimeLimitError
 
 T = TypeVar("T")
 Progress = Callable[[str, int, int | None], None]
-"""Callback for progress: activity, steps done, total if known."""
+"""Callback for progress: activity, completed steps, total number of steps if known."""
 
-_DOING = "doing"  # the last activity of a context's passes
+_DOING = "doing"  # last activity of a context's passes
 
 
 class Deadline:
-    """Deadline ``seconds`` from now; raises OptionError unless ``seconds`` is positive."""
+    """Deadline ``seconds`` from now. Raises OptionError unless ``seconds`` is positive."""
 
     def __init__(self, seconds: float) -> None:
         if not seconds > 0:
@@ -41,7 +41,7 @@ def checkpoint(context: Context) -> None:
 
 
 def tell(context: Context, text: str, done: int = 0, total: int | None = None) -> None:
-    """Report progress to the callback of ``context``: activity, steps done, total or None."""
+    """Report progress to the callback of ``context``."""
     progress: Progress | None = getattr(context, "progress", None)
     if progress is not None:
         setattr(context, _DOING, text)
@@ -49,7 +49,7 @@ def tell(context: Context, text: str, done: int = 0, total: int | None = None) -
 
 
 def in_time(context: Context, items: Iterable[T]) -> Iterator[T]:
-    """Yield ``items``; check the deadline and report progress before each."""
+    """Yield ``items``. Check the deadline and report progress before each item."""
     total = len(items) if isinstance(items, Sized) else None
     for number, item in enumerate(items):
         checkpoint(context)

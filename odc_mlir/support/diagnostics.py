@@ -18,8 +18,8 @@ from odc_mlir.support.locations import Positions, point
 def typed_errors(stage: str | None = None, *, pass_name: str | None = None) -> Generator[None]:
     """Convert exceptions of xDSL that users can cause to OdcErrors with one line of text.
 
-    Text that does not parse or verify becomes a ModelError; a failure of a pass or of the interpreter becomes a
-    CompileError. The error gets ``stage`` and ``pass_name``. All other exceptions, OdcErrors included, pass unchanged.
+    A parsing or verification failure becomes a ModelError, a failure of a pass or of the interpreter a CompileError.
+    The error gets ``stage`` and ``pass_name``. All other exceptions, including OdcErrors, pass unchanged.
     """
     try:
         with _typed():
@@ -32,7 +32,7 @@ def typed_errors(stage: str | None = None, *, pass_name: str | None = None) -> G
 
 @contextmanager
 def _typed() -> Generator[None]:
-    """Convert exceptions like :func:`typed_errors`, without adding stage and pass."""
+    """Convert exceptions like :func:`typed_errors`, without stage and pass."""
     try:
         yield
     except exceptions.ParseError as error:
@@ -41,7 +41,7 @@ def _typed() -> Generator[None]:
         raise raised from error
     except (VerifyException, exceptions.UnregisteredConstructException) as error:
         raise ModelError(_lower(str(error))) from error
-    except exceptions.ArgSpecParseError as error:  # a BaseException, which no "except Exception" catches
+    except exceptions.ArgSpecParseError as error:  # a BaseException
         raise OptionError(_lower(str(error).splitlines()[-1].strip())) from error
     except (exceptions.PassFailedException, exceptions.InterpretationError, exceptions.DiagnosticException) as error:
         raise CompileError(_lower(str(error))) from error
@@ -70,7 +70,7 @@ def verify_module(module: ModuleOp, positions: Positions, stage: str | None = No
 
 
 def verify_errors(module: ModuleOp, positions: Positions, stage: str | None = None) -> list[ModelError]:
-    """Verify ``module``, and return an error with its position for each invalid operation."""
+    """Verify ``module``. Return an error with its position for each invalid operation."""
     try:
         module.verify()
         verify_order(module)
@@ -83,14 +83,14 @@ def verify_errors(module: ModuleOp, positions: Positions, stage: str | None = No
             op.verify(verify_nested_ops=False)
         except VerifyException as error:
             found.append(_of_op(error, op, positions, stage))
-        except Exception:  # a verifier may rely on valid operations as owners of the operands
+        except Exception:  # verifiers may rely on valid operations as owners of the operands
             if not found:
                 raise
-    return found or [_of_op(whole, module, positions, stage)]  # errors of blocks and regions name no operation
+    return found or [_of_op(whole, module, positions, stage)]  # errors of blocks and regions have no operation
 
 
 def verify_order(module: ModuleOp) -> None:
-    """Raise VerifyException for an operation that uses a result of a later operation in its block, or its own."""
+    """Raise VerifyException for an operation that uses its own result, or that of a later operation in its block."""
     seen: set[Operation] = set()
     for op in module.walk():
         for value in op.operands:

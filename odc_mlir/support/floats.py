@@ -1,4 +1,4 @@
-"""Text of float32 numbers: the shortest decimal that reads back to the same number, as MLIR's lexer accepts it."""
+"""Text of float32 numbers: the shortest exact decimal in the syntax of MLIR's lexer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FLOAT32 = struct.Struct("<f")
 
 
 def parse_real(parser: AttrParser, what: str = "") -> float:
-    """Parse a decimal number as float32; errors mention ``what``."""
+    """Parse a decimal number as float32. Errors mention ``what``."""
     start = parser.pos
     value = parser.parse_number(context_msg=what)
     if "0x" in parser.lexer.input.content[start : parser.pos].lower():
@@ -23,7 +23,7 @@ def parse_real(parser: AttrParser, what: str = "") -> float:
 
 
 def to_float32(value: float) -> float:
-    """Round ``value`` to the nearest float32; a value out of range becomes infinite."""
+    """Round ``value`` to the nearest float32, or to infinity if it is out of range."""
     try:
         rounded: float = _FLOAT32.unpack(_FLOAT32.pack(value))[0]
     except (OverflowError, struct.error):  # struct.error: an int too large for a float
@@ -43,7 +43,7 @@ def float32_text(value: float) -> str:
 
 
 def are_scales(values: Sequence[float]) -> bool:
-    """Return whether every value is exactly a positive finite float32 number."""
+    """Return whether all values are exact, positive and finite float32 numbers."""
     if not (min(values, default=1.0) > 0 and max(values, default=1.0) < math.inf):
         return False
     try:

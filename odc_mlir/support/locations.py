@@ -17,19 +17,19 @@ _LONGEST_HINT = 40
 
 
 def name_loc(name: str) -> LocationAttr:
-    """Return the location of a value called ``name``, unchanged and unsanitised."""
+    """Return the location of a value called ``name``."""
     return NameLoc(StringAttr(name), NoneAttr())
 
 
 def names_loc(names: Sequence[str]) -> LocationAttr:
-    """Return the location of an operation whose results have these names."""
+    """Return the location of an operation with results of these names."""
     if len(names) == 1:
         return name_loc(names[0])
     return FusedLoc(ArrayAttr([name_loc(name) for name in names]), NoneAttr())
 
 
 def location_names(location: LocationAttr) -> tuple[str, ...]:
-    """Return the names in ``location`` in order; no names if the location is unknown."""
+    """Return the names in ``location`` in order."""
     if isinstance(location, NameLoc):
         return (location.desc.data,)
     if isinstance(location, FusedLoc):
@@ -39,7 +39,7 @@ def location_names(location: LocationAttr) -> tuple[str, ...]:
 
 
 def op_name(op: Operation) -> str:
-    """Return the name of the first result, empty if the location has none."""
+    """Return the name of the first result, or "" if the location has none."""
     location = op.location
     if type(location) is NameLoc:
         return location.desc.data
@@ -47,7 +47,7 @@ def op_name(op: Operation) -> str:
 
 
 def value_name(value: SSAValue) -> str:
-    """Return the tensor name of ``value``, empty if its location has none."""
+    """Return the tensor name of ``value``, or "" if its location has none."""
     if isinstance(value, BlockArgument):
         return next(iter(location_names(value.location)), "")
     if not isinstance(value, OpResult):
@@ -64,17 +64,17 @@ def is_known(location: LocationAttr) -> bool:
 
 
 def name_inside(op: Operation, name: str) -> None:
-    """Give ``op``, and all operations inside it without a location, the name ``name``."""
+    """Give ``op`` and all operations inside of it the name ``name``, unless they have a location."""
     for inner in op.walk():
         if not is_known(inner.location):
             inner.location = name_loc(name)
 
 
 def hint_of(name: str) -> str | None:
-    """Return an SSA name hint for a tensor name: short and valid, or None if nothing readable is left.
+    """Return an SSA name hint for a tensor name: short and valid, or None if nothing readable remains.
 
-    Converters join the names of fused operators with ``;``; the hint uses the first part. Trailing numbers are removed,
-    because the printer adds its own numbers to distinguish values.
+    Converters join the names of fused operators with ``;``, and the hint uses the first part. Trailing numbers are
+    removed, because the printer adds its own numbers to distinguish values.
     """
     hint = _NUMBERS_AT_END.sub("", _NOT_IN_HINT.sub("_", name.partition(";")[0]).strip("_"))
     if len(hint) > _LONGEST_HINT:
@@ -84,11 +84,11 @@ def hint_of(name: str) -> str | None:
     return hint if hint[0].isalpha() else f"t{hint}"
 
 
-_SHOWN = 110  # characters shown of a source line; lines with constants have millions
+_SHOWN = 110  # printed characters of a source line; lines with constants have millions
 
 
 class Positions:
-    """First token of each operation of a text. Positions stay valid when passes replace operations."""
+    """First token of each operation in a text. Positions stay valid when passes replace operations."""
 
     def __init__(self) -> None:
         self._spans: dict[Operation, Span] = {}
@@ -98,7 +98,7 @@ class Positions:
         self._spans[op] = span
 
     def of_op(self, op: Operation) -> Span | None:
-        """Return the start of ``op``; an operation made by a pass has the position of an operation of the same name."""
+        """Return the start of ``op``, or of an operation with the same name if a pass created ``op``."""
         found = self._spans.get(op)
         if found is not None:
             return found
@@ -109,7 +109,7 @@ class Positions:
         return next((span for op, span in self._spans.items() if name in location_names(op.location)), None)
 
     def place(self, error: OdcError, op: Operation | None = None) -> None:
-        """Add the position of ``op`` to ``error``, if known, otherwise that of the tensor that the error names."""
+        """Add the position of ``op`` to ``error``, or else that of the error's tensor, if known."""
         if error.source is not None:
             return
         span = self.of_op(op) if op is not None else self.of_name(error.tensor) if error.tensor else None

@@ -2,7 +2,7 @@
 
 Unlike xDSL's printer, this one defines aliases for long types and encodings at the top (``!per_axis0 = …``), omits
 unknown locations, and does not escape readable non-ASCII text. A file ends with the bytes of its constants in MLIR's
-resource section: hexadecimal digits, which begin with four bytes for the alignment.
+resource section: hexadecimal digits, after four bytes for the alignment.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import Positions, location_names
 
 Constants = Literal["keep", "known", "elide"]
-"""Constants to write bytes of: all (raise an error for unknown bytes), those with known bytes, or none."""
+"""Constants with bytes in the text: all (raises an error for unknown bytes), those with known bytes, or none."""
 
-# Limit on characters after the expansion of aliases: a constant, plus a multiple of the text's length.
+# Limit on characters after the expansion of aliases: this constant, plus a multiple of the text's length.
 _ALIASED_CHARACTERS = 1 << 19
 _ALIASED_FACTOR = 16
 # Limit on elements of all dense attributes, in addition to the number of characters of the text.
 _DENSE_ELEMENTS = 1 << 24
 
-# Attributes and types that print as an alias when their text is longer than this.
+# Text length from which attributes and types are printed as an alias.
 _ALIAS_CHARACTERS = 64
 _ALIASES = {
     "quant.uniform": "!per_axis",
@@ -46,11 +46,11 @@ _ALIASES = {
     builtin.NameLoc.name: "#loc",
     builtin.FusedLoc.name: "#loc",
 }
-_BROKEN = {"builtin.module": 120, "npu.program": 480}  # longer attributes get lines of their own
+_BROKEN = {"builtin.module": 120, "npu.program": 480}  # longer attributes are printed on several lines
 
 
 class OdcPrinter(Printer):
-    """Printer of a module's body. It collects the aliases and resources that the file must define."""
+    """Printer of a module's body. It collects the file's aliases and resources."""
 
     def __init__(self, stream: IO[str] | None, *, generic: bool = False, locations: bool = True) -> None:
         super().__init__(stream=stream, print_generic_format=generic, print_debuginfo=locations)
@@ -60,7 +60,7 @@ class OdcPrinter(Printer):
         self._counts: Counter[str] = Counter()  # number of aliases by the start of their names
 
     def print_blob(self, blob: Blob) -> None:
-        """Print the handle of a blob; its bytes go to the end of the file."""
+        """Print the handle of a blob. Its bytes follow at the end of the file."""
         self.blobs[blob] = None
         self.print_string(blob.handle)
 
@@ -90,7 +90,7 @@ class OdcPrinter(Printer):
         return alias
 
     def _apart(self, print_it: Callable[[OdcPrinter], None], text: StringIO | None = None) -> str:
-        """Return the text that ``print_it`` prints with a separate printer; collect its resources and aliases."""
+        """Return the text that ``print_it`` prints on a separate printer. Its resources and aliases are collected."""
         text = StringIO() if text is None else text
         printer = OdcPrinter(text, generic=self.print_generic_format, locations=False)
         printer.blobs, printer.aliases, printer._short = self.blobs, self.aliases, self._short
@@ -100,7 +100,7 @@ class OdcPrinter(Printer):
 
     @property
     def print_debuginfo(self) -> bool:
-        """Return whether to print the current location: enabled, and known."""
+        """Whether locations are enabled, and the current one is known."""
         return self._locations and not (self._open and isinstance(self._open[-1].location, builtin.UnknownLoc))
 
     @print_debuginfo.setter
@@ -122,7 +122,7 @@ class OdcPrinter(Printer):
         self._print_broken(builtin.DictionaryAttr(attr_dict), "\n", most)
 
     def _print_broken(self, attribute: Attribute, line: str, most: int) -> None:
-        """Print ``attribute`` on one line if it is short, else its parts on lines below that begin with ``line``."""
+        """Print ``attribute`` on one line if it is short, otherwise on several lines that begin with ``line``."""
         items: list[tuple[str, Attribute]] = []
         if isinstance(attribute, builtin.DictionaryAttr):
             items = list(attribute.data.items())
@@ -158,11 +158,11 @@ class OdcPrinter(Printer):
 
 
 class _TooLongError(Exception):
-    """A :class:`_LimitedText` exceeds its limit."""
+    """Signal that a :class:`_LimitedText` exceeds its limit."""
 
 
 class _LimitedText(StringIO):
-    """Stream limited to ``most`` characters, which avoids printing nested attributes in full at every level."""
+    """Stream limited to ``most`` characters. The limit avoids full printing of nested attributes at every level."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -176,11 +176,11 @@ class _LimitedText(StringIO):
 
 
 def _escape(character: str) -> str:
-    """Escape a quote, backslash or unprintable character by MLIR's hexadecimal escapes of its UTF-8 bytes."""
+    """Escape a quote, backslash or unprintable character by MLIR's hexadecimal escapes of UTF-8 bytes."""
     return "".join(f"\\{byte:02X}" for byte in character.encode())
 
 
-# A tensor type without strings, with angle brackets nested as in tensor<4x!quant.uniform<i8<-127:127>:f32, 0.5>>. Equal
+# A tensor type without strings, with nested angle brackets as in tensor<4x!quant.uniform<i8<-127:127>:f32, 0.5>>. Equal
 # texts of such types mean equal types.
 _TENSOR = re.compile(r'tensor<[^<>"]*(?:<[^<>"]*(?:<[^<>"]*>[^<>"]*)*>[^<>"]*)*>')
 
@@ -208,8 +208,8 @@ class _Element(AttrParser._TensorLiteralElement):
 class _Expansion:
     """Limits on the expansion of short texts.
 
-    Nested aliases can make an attribute of exponential size, and every reader of an attribute visits all of its parts.
-    A short dense attribute, with a single value, can have a type with any number of elements.
+    Nested aliases can define an attribute of exponential size, and every reader of an attribute visits all of its
+    parts. A short dense attribute with a single value can have a type with any number of elements.
     """
 
     def __init__(self, text_length: int) -> None:
@@ -217,17 +217,16 @@ class _Expansion:
         self.names = 0  # characters of used alias names
         self.characters = 0  # characters of their expansions
         self.elements = 0  # elements of dense attributes
-        self.last: Attribute | None = None  # last attribute given by an alias
+        self.last: Attribute | None = None  # last attribute read from an alias
         self.most_characters = _ALIASED_CHARACTERS + _ALIASED_FACTOR * text_length
         self.most_elements = _DENSE_ELEMENTS + text_length
 
 
 class OdcParser(Parser):
-    """Extension of xDSL's parser that reads bytes of constants and accepts any Unicode text in strings.
+    """Extension of xDSL's parser for bytes of constants and Unicode text in strings.
 
-    As in upstream MLIR, hexadecimal elements of a dense attribute of reals are bit patterns; xDSL reads integers.
-
-    Each tensor type is parsed once: the lexer takes most of the parsing time, and types take most of the lexer's time.
+    As in upstream MLIR, hexadecimal elements of a dense attribute of reals are bit patterns; xDSL reads integers. Each
+    tensor type is parsed once, because most of the parsing time is spent in lexing types.
     """
 
     def __init__(self, ctx: Context, input: str, name: str = "<unknown>", positions: Positions | None = None) -> None:
@@ -281,12 +280,12 @@ class OdcParser(Parser):
         return found
 
     def _spend(self, characters: int, elements: int = 0) -> None:
-        """Count an expansion of the text; raise ModelError if the total is too much for its length."""
+        """Count an expansion of the text. Raises ModelError if the total is too large for the text's length."""
         counts = self._expansion
         counts.characters += characters
         counts.elements += elements
         if counts.characters > counts.most_characters:
-            self.raise_error(f"the aliases of this text stand for more than {counts.most_characters} characters")
+            self.raise_error(f"the aliases of this text expand to more than {counts.most_characters} characters")
         if counts.elements > counts.most_elements:
             self.raise_error(f"the dense attributes of this text have more than {counts.most_elements} elements")
 
@@ -299,7 +298,6 @@ class OdcParser(Parser):
         return super().parse_dense_int_or_fp_elements_attr(None if type is None else self._bounded(type))
 
     def _bounded(self, type: RankedStructure[AnyDenseElement]) -> RankedStructure[AnyDenseElement]:
-        """Return ``type`` after counting its elements."""
         self._spend(0, math.prod(type.get_shape()))
         return type
 
@@ -324,11 +322,10 @@ class OdcParser(Parser):
 
 
 def parse_module(ctx: Context, text: str, name: str = "<text>", positions: Positions | None = None) -> ModuleOp:
-    """Parse ``text`` to a module without verifying it; errors mention ``name``.
+    """Parse ``text`` to a module without verifying it. Errors mention ``name``.
 
-    ``positions`` receives the position of every operation.
-
-    Constants without bytes in the text stay unresolved. Raises ModelError with file, line and column.
+    ``positions`` receives the position of every operation. Constants without bytes in the text stay unresolved. Raises
+    ModelError with file, line and column.
     """
     with parsing("this text cannot be read", ModelError, location=name):
         try:
@@ -341,12 +338,12 @@ def parse_module(ctx: Context, text: str, name: str = "<text>", positions: Posit
             raise ModelError("a string's escapes are not UTF-8", location=name) from error
         except RecursionError as error:
             raise ModelError("this text is nested too deeply", location=name) from error
-        except ValueError as error:  # for some malformed names; its text has the problem and the remedy
+        except ValueError as error:  # for some malformed names, with problem and remedy
             raise ValueError(error.args[0] if error.args else error) from error
 
 
 def _name_missing(module: ModuleOp) -> None:
-    """Give each blob without bytes the name of its constant, for error messages."""
+    """Give blobs without bytes the name of their constant, for error messages."""
     if not are_unresolved():
         return
     for op in module.walk():
@@ -366,10 +363,10 @@ def write_module(
     properties: bool = True,
     names: Mapping[SSAValue, str] | None = None,
 ) -> None:
-    """Print ``module`` to ``stream``; raise ModelError for ``keep`` if a constant's bytes are unknown.
+    """Print ``module`` to ``stream``. Raises ModelError for ``keep`` if a constant's bytes are unknown.
 
-    ``properties`` False prints properties in generic syntax as attributes, as old MLIR text has them.
-    ``names``: distinct names of values, instead of their hints.
+    Without ``properties``, generic syntax prints properties as attributes, as in old MLIR text. ``names`` are distinct
+    names of values, instead of their hints.
     """
     body = StringIO()
     printer = OdcPrinter(body, generic=generic, locations=locations)
@@ -397,7 +394,6 @@ def module_text(module: Operation, **options: Any) -> str:
 
 
 def _write_resources(blobs: Sequence[Blob], stream: IO[str]) -> None:
-    """Write the resource section with ``blobs``; raise ModelError if the bytes of a blob are unknown."""
     stream.write("\n{-#\n  dialect_resources: {\n    circle: {")
     separator = "\n      "
     for blob in blobs:

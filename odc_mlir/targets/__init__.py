@@ -1,7 +1,7 @@
 """NPU hardware as data: one TOML file per target, loaded strictly into frozen records.
 
-``odc_mlir.targets.load`` takes the name of a shipped target, such as "npu-256", or the path of a target file. Unknown,
-missing and mistyped keys raise TargetErrors that name file and key.
+``odc_mlir.targets.load`` accepts the name of a shipped target, such as "npu-256", or the path of a target file.
+Unknown, missing and mistyped keys raise TargetErrors with file and key.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MEMORY_MODES: tuple[MemoryMode, ...] = ("flash", "sram")
 ELEMENT_TYPES = ("int8", "uint8", "int16")
 """Element types of codes."""
 NUMBER_TYPES = tuple(name for name in ELEMENT_BYTES if name not in ELEMENT_TYPES)
-"""Element types of results that are indices of elements, not codes."""
+"""Element types of results that are indices, not codes."""
 
 _MAX_FILE_BYTES = 1 << 20
 
@@ -78,7 +78,7 @@ class TilePorts:
 
 @dataclasses.dataclass(frozen=True)
 class MacArray:
-    """Array of multipliers. ``shapes``: pixels x channels computed per step; each instruction selects a shape."""
+    """Array of multipliers. An instruction selects one of ``shapes``, pixels x channels computed per step."""
 
     macs_per_cycle: int
     shapes: tuple[tuple[int, int], ...]
@@ -119,10 +119,10 @@ class Dma:
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """One NPU. Lengths are in bytes, times in cycles of ``clock_hz``.
+    """One NPU. Sizes are in bytes, times in cycles of ``clock_hz``.
 
-    ``compares_with`` names a commercial part with the same ports, multipliers and memories, or is empty.
-    ``host`` and ``energy`` are not part of the target's identity.
+    ``compares_with`` is a commercial part with the same ports, multipliers and memories, or "". ``host`` and ``energy``
+    are not part of the target's identity.
     """
 
     name: str
@@ -143,7 +143,7 @@ class Target:
 
     @property
     def weight_forms(self) -> Mapping[str, str]:
-        """Return, by scheme, the form of weights that the machine prefers.
+        """Preferred form of weights by quantisation scheme.
 
         An instruction has one zero point for all its weights, so most layers with a zero point per channel stay on the
         host.
@@ -152,12 +152,12 @@ class Target:
 
     @cached_property
     def canonical(self) -> str:
-        """Return canonical JSON text of everything that describes the NPU."""
+        """Canonical JSON text of the complete description."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.compare}
         return json.dumps(values, default=dataclasses.asdict, sort_keys=True, separators=(",", ":"))
 
     def digest(self, memory: MemoryMode) -> bytes:
-        """Return the SHA-256 of the canonical text and the memory mode, which binaries store for comparison."""
+        """Return the SHA-256 of the canonical text and the memory mode. Binaries store it for comparison."""
         return hashlib.sha256(f"{self.canonical}|{memory}".encode()).digest()
 
 
@@ -169,7 +169,7 @@ def names() -> tuple[str, ...]:
 
 
 def load(target: str | os.PathLike[str]) -> Target:
-    """Load the target with this name or file; raise TargetError."""
+    """Load the target with this name or file. Raises TargetError."""
     text = str(target)
     if text in names():
         return parse((resources.files(__name__) / f"{text}.toml").read_text("utf-8"), text)
@@ -182,8 +182,8 @@ def load(target: str | os.PathLike[str]) -> Target:
 
 
 def _read_file(path: str) -> str:
-    """Read the text of a regular file; raise OSError, ValueError and TargetError."""
-    # Without O_NONBLOCK, opening a pipe would wait for a writer.
+    """Return the text of a regular file. Raises OSError, ValueError and TargetError."""
+    # Without O_NONBLOCK, opening a pipe waits for a writer.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -198,7 +198,7 @@ def _read_file(path: str) -> str:
 
 
 def scaled(target: Target, percents: Mapping[str, int]) -> Target:
-    """Return ``target`` with values of keys such as ``sram.bytes_per_cycle`` in percent; for shapes, scale pixels."""
+    """Return ``target`` with values of keys such as ``sram.bytes_per_cycle`` in percent. For shapes, pixels scale."""
     for key, percent in percents.items():
         part, _, name = key.partition(".")
         record: Any = getattr(target, part)
@@ -217,14 +217,14 @@ def _percentage(value: Any, percent: int) -> Any:
 
 @lru_cache(maxsize=64)
 def parse(text: str, location: str) -> Target:
-    """Parse TOML ``text`` as a target; ``location`` names it in errors. Equal texts return the same object."""
+    """Parse TOML ``text`` as a target. ``location`` names it in errors. Equal texts return the same object."""
     with parsing("not valid TOML", TargetError, location=location):
         document = tomllib.loads(text)
     return _target(document, location)
 
 
 def from_canonical(text: str, location: str) -> Target:
-    """Return the target with this :attr:`Target.canonical` text; ``location`` names it in errors."""
+    """Return the target with this :attr:`Target.canonical` text. ``location`` names it in errors."""
     with parsing("not a canonical target description", TargetError, location=location):
         document = json.loads(text)
     return _target(document, location)
@@ -308,7 +308,7 @@ _ZERO_ALLOWED = (
 
 
 def check_limits(target: Target, location: str) -> None:
-    """Raise a TargetError that names key, value, limit and reason for the first number out of its range."""
+    """Raise TargetError, with key, value, limit and reason, for the first number out of range."""
     for name, port in (("sram", target.sram), ("offchip", target.offchip)):
         if port.burst_bytes < 1 or fields.REGION_ALIGNMENT_BYTES % port.burst_bytes:
             raise TargetError(
@@ -329,7 +329,7 @@ def check_limits(target: Target, location: str) -> None:
 
 
 def limits(target: Target) -> Iterator[TargetLimit]:
-    """Return the limits of all numbers of ``target`` except ``burst_bytes``; some depend on other numbers."""
+    """Yield the limits of all numbers of ``target`` except ``burst_bytes``. Some depend on other numbers."""
     macs = target.array.macs_per_cycle
     narrowest = min(channels for _, channels in target.array.shapes)
     pixels = max(pixels for pixels, _ in target.array.shapes)

@@ -1,8 +1,8 @@
 """Costs of operators on the host, of transfers to the NPU, and of energy.
 
-A target file has tables ``[host]`` and ``[energy]``, or names descriptions shipped in ``hosts/`` and ``energies/``
-(default: ``reference`` and ``22nm``). A table may extend a shipped description by the key ``like``. Costs affect the
-placement of operators, but not their results, so they are not part of a target's identity.
+A target file has tables ``[host]`` and ``[energy]``, or names of descriptions in ``hosts/`` and ``energies/`` (default:
+``reference`` and ``22nm``). The key ``like`` extends a shipped description. Costs affect the placement of operators but
+not their results, so they are not part of a target's identity.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _LEAST_RATE = 1e-6
 
 @dataclasses.dataclass(frozen=True)
 class HostCosts:
-    """Costs in nanoseconds of host kernels, and of transfers to the NPU and back.
+    """Costs of host kernels, and of transfers to the NPU and back, in ns.
 
-    An operator takes ``start_ns``, plus ``element_ns`` times the elements that it processes (of its largest tensor, or
-    the patches of a convolution), plus ``mac_ns`` times its multiply-accumulates. An operator that only changes the
-    shape takes its own ``start_ns``, or ``view_ns`` if it has none. Each table has entries for operators and for
-    families of kernels, with the suffix ``-codes`` for quantised ones. The operator's entry takes precedence over the
-    family's; without both, ``operator_ns`` and the tables' ``default`` apply. A segment takes ``switch_ns`` for its
-    start and end, ``tensor_ns`` for each input and output, and their bytes divided by ``transfer_bytes_per_us``.
+    An operator takes ``start_ns``, plus ``element_ns`` times its elements (of its largest tensor, or the patches of a
+    convolution), plus ``mac_ns`` times its multiply-accumulates. An operator that only changes the shape takes its own
+    ``start_ns``, or else ``view_ns``. Tables have entries for operators and for families of kernels, with the suffix
+    ``-codes`` for quantised ones. The operator's entry has priority over the family's. Without both, ``operator_ns``
+    and the tables' ``default`` apply. A segment takes ``switch_ns`` for its start and end, ``tensor_ns`` for each input
+    and output, and their bytes divided by ``transfer_bytes_per_us``.
     """
 
     description: str
@@ -46,11 +46,11 @@ class HostCosts:
     start_ns: Mapping[str, float] = dataclasses.field(default_factory=lambda: MappingProxyType({}))
 
     def transfer_ns(self, tensors: int, total_bytes: int) -> float:
-        """Return the time to pass this many tensors to or from a segment."""
+        """Return the time to pass tensors to or from a segment."""
         return self.tensor_ns * tensors + 1000 * total_bytes / self.transfer_bytes_per_us
 
     def of_kernel(self, names: tuple[str, ...], is_view: bool, elements: int, macs: int) -> float:
-        """Return the time of one run of a kernel, by the entries for the first of ``names`` that has one."""
+        """Return the time of one run of a kernel, by the first of ``names`` with an entry."""
         if is_view:
             return _found(self.start_ns, names[:1], self.view_ns)
         start = _found(self.start_ns, names, self.operator_ns)
@@ -58,7 +58,7 @@ class HostCosts:
         return start + element * elements + _found(self.mac_ns, names, self.mac_ns[DEFAULT]) * macs
 
     def restricted_to(self, names: Collection[str]) -> HostCosts:
-        """Return the costs without entries for kernels outside ``names``."""
+        """Return the costs with entries for the kernels ``names`` only."""
         kept: dict[str, Any] = {
             key: MappingProxyType({name: cost for name, cost in table.items() if name in (*names, DEFAULT)})
             for key in _TABLES
@@ -67,7 +67,7 @@ class HostCosts:
         return dataclasses.replace(self, **kept)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the table that :func:`parse_host` reads."""
+        """Return the table, as :func:`parse_host` accepts it."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {key: dict(value) if isinstance(value, Mapping) else value for key, value in fields.items()}
 
@@ -76,7 +76,7 @@ _TABLES = ("start_ns", "element_ns", "mac_ns")
 
 
 def _found(table: Mapping[str, float], names: tuple[str, ...], default: float) -> float:
-    """Return the entry of the first name that has one; codes without their own entry use the entry of reals."""
+    """Return the entry of the first name with an entry. Codes without entries use those of reals."""
     for suffix in ("", "-codes"):
         for name in names:
             if (cost := table.get(name.removesuffix(suffix))) is not None:
@@ -85,12 +85,11 @@ def _found(table: Mapping[str, float], names: tuple[str, ...], default: float) -
 
 
 def load_host(name: str, location: str) -> HostCosts:
-    """Load the shipped description called ``name``; ``location`` names the reader in errors (TargetError)."""
+    """Load the shipped description called ``name``. ``location`` names the reader in errors (TargetError)."""
     return parse_host(_shipped("host", "hosts", name, location), f"{name}.toml")
 
 
 def _shipped(key: str, folder: str, name: str, location: str) -> dict[str, Any]:
-    """Return the table of a shipped description; raise a TargetError that lists the known descriptions."""
     files = {file.name: file for file in (resources.files(__package__) / folder).iterdir()}
     if f"{name}.toml" not in files:
         known = ", ".join(sorted(file.removesuffix(".toml") for file in files if file.endswith(".toml")))
@@ -99,14 +98,14 @@ def _shipped(key: str, folder: str, name: str, location: str) -> dict[str, Any]:
 
 
 def check_keys(table: Mapping[str, Any], names: Collection[str], path: str, location: str) -> None:
-    """Raise TargetError for the first unknown or missing key; ``path`` precedes it in the message."""
+    """Raise TargetError for the first unknown or missing key, with the prefix ``path``."""
     for key in (*table, *names):
         if key not in table or key not in names:
             raise TargetError(f"{'unknown' if key in table else 'missing'} key {path + key!r}", location=location)
 
 
 def parse_host(table: Any, location: str) -> HostCosts:
-    """Parse a table of costs, or load the shipped description that a string names; raise TargetError."""
+    """Parse a table of costs, or load the shipped description called ``table``. Raises TargetError."""
     if isinstance(table, str):
         return load_host(table, location)
     if not isinstance(table, Mapping):
@@ -120,7 +119,7 @@ def parse_host(table: Any, location: str) -> HostCosts:
 
 
 def _like(table: Mapping[str, Any], location: str) -> HostCosts:
-    """Return the costs of the host in ``like`` with kernel times multiplied by ``times``; other keys replace values."""
+    """Return the costs of the host ``like`` with kernel times multiplied by ``times``. Other keys override."""
     base = load_host(str(table["like"]), location)
     times = number_of(table.get("times", 1), "host.times", location)
     slower: dict[str, Any] = {
@@ -140,7 +139,7 @@ def _value(value: Any, path: str, location: str) -> Any:
 
 
 def number_of(value: Any, path: str, location: str, least: float = 0) -> float:
-    """Return ``value`` as a float; raise TargetError unless it is a number from ``least`` to 1e12.
+    """Return ``value`` as a float. Raises TargetError unless it is a number from ``least`` to 1e12.
 
     The upper limit keeps sums and products over whole models finite.
     """
@@ -166,7 +165,7 @@ class EnergyFigure:
 
 @dataclasses.dataclass(frozen=True)
 class EnergyCosts:
-    """Picojoules per action, and background power."""
+    """Energy per action in pJ, and background power."""
 
     description: str
     mac_pj: EnergyFigure
@@ -183,7 +182,7 @@ FIGURES = tuple(field.name for field in dataclasses.fields(EnergyCosts) if field
 
 
 def parse_energy(table: Any, location: str) -> EnergyCosts:
-    """Parse a table of figures, or load the shipped description that a string names; raise TargetError."""
+    """Parse a table of figures, or load the shipped description called ``table``. Raises TargetError."""
     if isinstance(table, str):
         return parse_energy(_shipped("energy", "energies", table, location), f"{table}.toml")
     if not isinstance(table, Mapping):

@@ -1,6 +1,6 @@
 """Processors as data: one TOML file per kind of machine in ``cpus``.
 
-``cpu`` means this machine: the best description whose features it has.
+``cpu`` is this machine, with the best description for its features.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from odc_mlir.errors import TargetError
 
 HERE = "cpu"
-"""Name of the machine that runs this process."""
+"""Name of the machine of this process."""
 
 _FOLDER = "cpus"
 
@@ -23,11 +23,11 @@ _FOLDER = "cpus"
 class CpuTarget:
     """One kind of processor.
 
-    ``triple``, ``cpu`` and ``features`` are LLVM's terms, and so is ``tuning``, which does not restrict where code
-    runs. ``dot``: instruction that multiplies and adds four bytes (``vnni``, ``madd``, ``usdot`` or ``sdot``); without
-    such an instruction, ``portable``, or ``shifts`` if vectors cannot be permuted. A tile of sums in registers has
-    ``tile_rows`` pixels by ``tile_vectors`` times 16 channels. If several descriptions fit a machine, the largest
-    ``preference`` decides.
+    ``triple``, ``cpu``, ``features``, ``tuning``: LLVM's terms. Code runs also on processors without ``tuning``.
+    ``dot``: instruction that multiplies and adds four bytes (``vnni``, ``madd``, ``usdot`` or ``sdot``). Without such
+        an instruction, ``portable``, or ``shifts`` if vectors cannot be permuted.
+    ``tile_rows``, ``tile_vectors``: pixels, and groups of 16 channels, in a register tile of sums.
+    ``preference``: of several suitable descriptions, the largest value decides.
     """
 
     name: str
@@ -43,7 +43,6 @@ class CpuTarget:
 
     @property
     def architecture(self) -> str:
-        """Return the first part of the triple."""
         return self.triple.partition("-")[0]
 
 
@@ -59,7 +58,7 @@ def names() -> tuple[str, ...]:
 
 
 def load(name: str) -> CpuTarget:
-    """Load the processor called ``name``; raise TargetError."""
+    """Load the processor called ``name``. Raises TargetError."""
     if name not in names():
         raise TargetError(f"unknown processor {name!r}", hint=f"use {HERE}, or one of {', '.join(names())}")
     document: dict[str, Any] = tomllib.loads(
@@ -69,7 +68,7 @@ def load(name: str) -> CpuTarget:
 
 
 def best_for(architecture: str, features: Collection[str]) -> CpuTarget:
-    """Return the shipped description that suits a machine best; raise TargetError if none does."""
+    """Return the best shipped description for a machine. Raises TargetError if none is suitable."""
     fitting = [
         target
         for target in map(load, names())

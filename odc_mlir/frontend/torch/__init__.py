@@ -1,1 +1,1 @@
-"""Exported PyTorch programs as modules of the ``circle`` dialect; the rows of :mod:`.table` convert its operators."""
+"""Import of exported PyTorch programs. The rows of :mod:`.table` convert their operators to ``circle`` operations."""

@@ -19,9 +19,9 @@ _BITS = {"and": "LOGICAL_AND", "or": "LOGICAL_OR", "xor": "NOT_EQUAL"}
 
 
 def rows(*table: tuple[str, Pattern]) -> dict[str, Pattern]:
-    """Return patterns by overload. A row has words and a pattern; a word without a dot means the overload ``default``.
+    """Return patterns by overload. A row has words and a pattern. A word without a dot is the overload ``default``.
 
-    ``name.*`` means the overloads Tensor and Scalar: the second operand is a tensor or a number.
+    ``name.*`` stands for the overloads Tensor and Scalar, with a tensor or a number as second operand.
     """
     found: dict[str, Pattern] = {}
     for words, pattern in table:
@@ -33,7 +33,7 @@ def rows(*table: tuple[str, Pattern]) -> dict[str, Pattern]:
 
 
 def of_scalars(pattern: Pattern) -> Pattern:
-    """Extend ``pattern``, which needs an axis, to scalars by treating them as vectors with one element."""
+    """Extend ``pattern``, which needs an axis, to scalars. It then gets a vector with one element."""
 
     def wide(g: Builder, x: V, *rest: Any, **options: Any) -> Any:
         if g.rank(x):
@@ -62,7 +62,7 @@ def arithmetic(name: str) -> Pattern:
 
 
 def comparison(name: str) -> Pattern:
-    """Return the pattern of a comparison; both sides get the element type to which PyTorch promotes them."""
+    """Return the pattern of a comparison. Both operands get the element type to which PyTorch promotes them."""
 
     def pattern(g: Builder, a: Value, b: Value) -> Any:
         kinds = {g.dtype(item) if isinstance(item, V) else type(item).__name__ for item in (a, b)}
@@ -79,7 +79,7 @@ def logical(name: str) -> Pattern:
 
 
 def bitwise(name: str) -> Pattern:
-    """Return the pattern of a bitwise operator. AND is computed by XOR: ``2 * (a & b) == a + b - (a ^ b)``."""
+    """Return the pattern of a bitwise operator. AND uses XOR: ``2 * (a & b) == a + b - (a ^ b)``."""
 
     def conjunction(g: Builder, a: V, b: V) -> Any:
         return g("RIGHT_SHIFT", g("SUB", g("ADD", a, b), g("BITWISE_XOR", a, b)), 1)
@@ -89,7 +89,7 @@ def bitwise(name: str) -> Pattern:
             return g(_BITS[name], g.cast(a, "bool"), g.cast(b, "bool"))
         left, right = g.cast(a, "int32"), g.cast(b, "int32")
         found = g("BITWISE_XOR", left, right)
-        if name != "xor":  # computed on halves of 16 bits, whose sums fit in 32 bits
+        if name != "xor":  # computed on halves of 16 bits, since sums must fit in 32 bits
             upper, lower = (
                 conjunction(g, g(half, left, number), g(half, right, number))
                 for half, number in (("RIGHT_SHIFT", 16), ("FLOOR_MOD", 1 << 16))
@@ -102,7 +102,7 @@ def bitwise(name: str) -> Pattern:
 
 
 def trunc(g: Builder, x: V) -> Any:
-    """Round towards zero."""
+    """Round toward zero."""
     return g("MUL", g("SIGN", x), g("FLOOR", g("ABS", x))) if is_float(g.dtype(x)) else x
 
 
@@ -120,7 +120,7 @@ def fmod(g: Builder, a: Value, b: Value) -> Any:
 
 
 def power(g: Builder, a: Value, b: Value) -> Any:
-    """Raise to a power; simple exponents become other operators."""
+    """Raise to a power. Simple exponents become other operators."""
     base = g.cast(a, g.out_dtype)
     if not isinstance(b, V) and b in (0.5, -0.5, -1) and is_float(g.out_dtype):
         return g("DIV", 1, base) if b == -1 else g("SQRT" if b > 0 else "RSQRT", base)
@@ -154,7 +154,7 @@ def erf(g: Builder, x: V) -> Any:
 
 
 def softplus(g: Builder, x: V, beta: float = 1, threshold: float = 20) -> Any:
-    """Return softplus without overflow, ``relu(x) + log(1 + exp(-|x|))``; the threshold has no effect on float32."""
+    """Return softplus without overflow, ``relu(x) + log(1 + exp(-|x|))``. For float32, the threshold has no effect."""
     scaled = g("MUL", x, beta) if beta != 1 else x
     total = g("ADD", g("RELU", scaled), g("LOG", g("ADD", g("EXP", g("NEG", g("ABS", scaled))), 1.0)))
     return g("MUL", total, 1 / beta) if beta != 1 else total
@@ -169,7 +169,7 @@ def elu(g: Builder, x: V, alpha: float = 1, scale: float = 1, input_scale: float
 
 
 def prelu(g: Builder, x: V, alpha: V) -> Any:
-    """Return PReLU with one slope, or one for each channel."""
+    """Return PReLU with one slope, or one per channel."""
     ones = [1] * (g.rank(x) - 2) if g.rank(alpha) == 1 else []
     return g("PRELU", x, g.reshape(alpha, [*g.dims(alpha), *ones]))
 
@@ -182,7 +182,7 @@ def _exponentials(g: Builder, x: V, name: str) -> Any:
     return g("MUL", g(name, g("EXP", x), g("EXP", g("NEG", x))), 0.5)
 
 
-# Real functions computed by formulas of our operators.
+# Real functions as formulas of our operators.
 _FORMULAS: Mapping[str, Callable[[Builder, V], Any]] = {
     "acos": lambda g, x: g("ATAN2", _root(g, x, -1, 1), x),
     "acosh": lambda g, x: g("LOG", g("ADD", x, _root(g, x, 1, -1))),
@@ -213,7 +213,7 @@ def _axes(g: Builder, x: V, dim: Any) -> list[int]:
 
 
 def reduction(name: str) -> Pattern:
-    """Return the pattern of a reduction along one axis, some or all."""
+    """Return the pattern of a reduction along one, several or all axes."""
 
     def pattern(g: Builder, x: V, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
         x = g.cast(x, g.out_dtype)
@@ -262,7 +262,7 @@ def extreme(reduce: str, index: str) -> Pattern:
 
 
 def top_k(g: Builder, x: V, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    """Return the ``k`` largest or smallest elements; our operator takes the largest ones along the last axis."""
+    """Return the ``k`` largest or smallest elements. Our operator finds the largest ones along the last axis."""
     axis, last = dim % g.rank(x), g.rank(x) - 1
     back = [*range(axis), last, *range(axis, last)]
     x = g.transpose(x, [*(i for i in range(last + 1) if i != axis), axis])
@@ -271,7 +271,7 @@ def top_k(g: Builder, x: V, k: int, dim: int = -1, largest: bool = True, sorted:
 
 
 def sort(g: Builder, x: V, dim: int = -1, descending: bool = False, stable: bool | None = True) -> Any:
-    """Sort: the top k of all elements."""
+    """Sort, as the top k of all elements."""
     return top_k(g, x, g.static(x)[dim], dim, descending)
 
 

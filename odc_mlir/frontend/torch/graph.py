@@ -1,7 +1,7 @@
-"""Builder of a ``circle`` function, called by the conversion patterns of PyTorch's operators.
+"""Builder of a ``circle`` function for the conversion patterns of PyTorch's operators.
 
-Integers of 64 bits become int32; floats of 16 and 64 bits become float32. Extents of a shape are integers, or int32
-scalars if they are known only at run time.
+64-bit integers become int32; 16-bit and 64-bit floats become float32. Extents of a shape are integers, or int32 scalars
+if they are known only at run time.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ DTYPES_OF_TORCH = {
     **dict.fromkeys(("torch.float16", "torch.bfloat16", "torch.float64"), "float32"),
     **dict.fromkeys(("torch.int64", "torch.uint16"), "int32"),
 }
-"""Our element types by PyTorch's element types."""
+"""Element types by PyTorch's element types."""
 
 _RANGE = np.iinfo(np.int32)
 
 
 def dtype_of(kind: object) -> str:
-    """Return the element type for a ``torch.dtype``; raise UnsupportedError if there is no equivalent."""
+    """Return the element type for a ``torch.dtype``. Raises UnsupportedError if there is no equivalent."""
     if (found := DTYPES_OF_TORCH.get(str(kind))) is None:
         raise UnsupportedError(f"the element type {kind} has no equivalent", hint="use real numbers of 32 bits")
     return found
@@ -60,12 +60,12 @@ def is_float(dtype: str) -> bool:
 
 
 def shape_of(example: Any) -> Shape:
-    """Return the shape of PyTorch's example of a tensor, with None for extents known only at run time."""
+    """Return the shape of PyTorch's example of a tensor. Extents known only at run time are None."""
     return tuple(extent if isinstance(extent, int) else None for extent in example.shape)
 
 
 def narrowed(array: NDArray[Any]) -> NDArray[Any]:
-    """Return ``array``, as int32 or float32 if it is wider; raise UnsupportedError for values that do not fit."""
+    """Return ``array`` in at most 32 bits per element. Raises UnsupportedError for values that do not fit."""
     is_wide = array.dtype in (np.int64, np.uint16)
     if is_wide and array.size and not (_RANGE.min <= array.min() and array.max() <= _RANGE.max):
         raise UnsupportedError(f"a constant has the value {array.max()}, which is no 32-bit integer")
@@ -74,7 +74,7 @@ def narrowed(array: NDArray[Any]) -> NDArray[Any]:
 
 
 class Builder:
-    """Builder of a function. ``out``: PyTorch's example of the result of the current ``node``."""
+    """Builder of a function. ``out`` is PyTorch's example of the result of the current ``node``."""
 
     def __init__(self) -> None:
         self.block = Block()
@@ -86,7 +86,6 @@ class Builder:
         self._steps = 0
 
     def begin(self, node: Any, name: str) -> None:
-        """Begin the conversion of a node with this name."""
         self.node, self.name, self.out, self._steps = node, name, node.meta.get("val"), 0
 
     def __call__(
@@ -99,10 +98,11 @@ class Builder:
         quant: QuantParams | None = None,
         **options: Any,
     ) -> Any:
-        """Add operator ``name`` and return its result, or a tuple of several.
+        """Add operator ``name`` and return its result, or a tuple of several results.
 
-        Numbers as operands get the element type of the first tensor; sequences are lists of int32. ``dtype``: element
-        type of the first result, ``second``: of other results; default: inferred, or that of the first tensor.
+        Numbers as operands get the element type of the first tensor; sequences are lists of int32. ``dtype`` is the
+        element type of the first result, ``second`` that of the others. By default, it is inferred, or that of the
+        first tensor.
         """
         kind = next((self.dtype(item) for item in operands if isinstance(item, SSAValue)), "float32")
         values = [self._operand(item, kind) for item in operands]
@@ -149,7 +149,7 @@ class Builder:
         return value
 
     def constant(self, array: NDArray[Any], name: str = "") -> SSAValue:
-        """Return a constant; equal constants without a name are shared."""
+        """Return a constant. Equal constants without a name are the same value."""
         array = narrowed(array)
         type = tensor_type(str(array.dtype), array.shape)
         if name:
@@ -168,19 +168,18 @@ class Builder:
         return op.results[0]
 
     def undefined(self, example: Any) -> SSAValue:
-        """Return a stand-in for a result that cannot be computed."""
+        """Return a placeholder for a result that cannot be computed."""
         dtype = DTYPES_OF_TORCH.get(str(example.dtype), "float32")
         return self.add(UndefinedOp(tensor_type(dtype, shape_of(example))), "undefined")
 
     def number(self, value: float, dtype: str) -> SSAValue:
-        """Return a scalar; infinities and values beyond an integer type become its limits."""
+        """Return a scalar, clamped to the range of an integer type."""
         kind = DTYPES[dtype].numpy
         if kind.kind in "iu":
             value = int(min(max(value, np.iinfo(kind).min), np.iinfo(kind).max))
         return self.constant(np.array(value, kind))
 
     def ints(self, values: Sequence[Extent]) -> SSAValue:
-        """Return a vector of int32."""
         numbers = [value for value in values if isinstance(value, int)]
         if len(numbers) == len(values):
             return self.constant(np.array(numbers, np.int32))
@@ -201,7 +200,7 @@ class Builder:
         return len(self.shape(value) or ())
 
     def static(self, value: SSAValue) -> tuple[int, ...]:
-        """Return the shape of a tensor; raise UnsupportedError if an extent is known only at run time."""
+        """Return the shape of a tensor. Raises UnsupportedError if an extent is known only at run time."""
         shape = self.shape(value) or ()
         known = tuple(extent for extent in shape if extent is not None)
         if len(known) < len(shape):
@@ -223,7 +222,7 @@ class Builder:
 
     @property
     def out_dtype(self) -> str:
-        """Return the element type of the current node's result."""
+        """Element type of the current node's result."""
         return dtype_of(self.out.dtype)
 
     def cast(self, value: Extent | float, dtype: str) -> SSAValue:
@@ -240,7 +239,7 @@ class Builder:
         return made
 
     def reshape(self, value: SSAValue, dims: Sequence[Extent]) -> SSAValue:
-        """Return ``value`` in another shape; one extent may be -1."""
+        """Return ``value`` in another shape. One extent may be -1."""
         if tuple(dims) == self.shape(value):
             return value
         unknown = [place for place, extent in enumerate(dims) if not isinstance(extent, int)]
@@ -252,7 +251,7 @@ class Builder:
         return made
 
     def transpose(self, value: SSAValue, order: Sequence[int]) -> SSAValue:
-        """Return ``value`` with its axes in another order; constants are transposed at once."""
+        """Return ``value`` with its axes in another order. Constants are transposed immediately."""
         order = tuple(axis % len(order) for axis in order)
         if order == tuple(range(len(order))):
             return value
@@ -270,7 +269,7 @@ class Builder:
         return value if tuple(dims) == self.shape(value) else self("BROADCAST_TO", value, self.ints(dims))
 
     def drop_unused(self) -> None:
-        """Erase constants and operators that nothing reads."""
+        """Erase unused constants and operators."""
         for op in reversed(list(self.block.ops)):
             if isinstance(op, ConstOp | NoneOp | CircleOp) and not any(result.uses for result in op.results):
                 Rewriter.erase_op(op)

@@ -26,11 +26,11 @@ from odc_mlir.support.locations import Positions, hint_of, name_loc
 
 _PACKAGES = os.path.join("site-packages", "")
 _FRAME = re.compile(r'^\s*File "([^"]*)", line (\d+)', re.MULTILINE)
-_ONLY_TENSORS = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"  # environment variable for PyTorch's reader of pickled objects
+_ONLY_TENSORS = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"  # environment variable of PyTorch's unpickler
 
 
 def torch_module() -> Any:
-    """Return PyTorch; raise OptionError if it is not installed."""
+    """Return PyTorch. Raises OptionError if it is not installed."""
     try:
         import torch
     except ImportError:
@@ -51,7 +51,7 @@ def _explained(text: str, location: str = "") -> Iterator[None]:
 
 @seldom_collected()
 def exported(module: Any, example_inputs: Any, dynamic_shapes: Any) -> Any:
-    """Return the program of a module, exported in evaluation mode; raise ModelError if PyTorch cannot export it."""
+    """Return the program of a module, exported in evaluation mode. Raises ModelError if PyTorch cannot export it."""
     torch = torch_module()
     if isinstance(module, torch.export.ExportedProgram):
         return module
@@ -69,9 +69,9 @@ def exported(module: Any, example_inputs: Any, dynamic_shapes: Any) -> Any:
 
 
 def read_program(path: str) -> Any:
-    """Return the program in a file of ``torch.export.save``; raise ModelError if PyTorch cannot read it.
+    """Return the program in a file of ``torch.export.save``. Raises ModelError if PyTorch cannot read it.
 
-    Pickled objects other than tensors are refused, as they can contain code.
+    Pickled objects other than tensors are rejected, because they can contain code.
     """
     torch = torch_module()
     with _explained("PyTorch cannot read the program", path):
@@ -85,7 +85,7 @@ def read_program(path: str) -> Any:
 
 
 def convert_with_tico(program: Any) -> bytes:
-    """Convert an exported program with TICO to a Circle file."""
+    """Convert an exported program to a Circle file with TICO."""
     try:
         import tico
     except ImportError:
@@ -96,7 +96,7 @@ def convert_with_tico(program: Any) -> bytes:
 
 @seldom_collected()
 def decomposed(program: Any) -> Any:
-    """Let PyTorch decompose the operators without a pattern; return the new program."""
+    """Return the program after PyTorch decomposed the operators without a pattern."""
     torch = torch_module()
     with warnings.catch_warnings(action="ignore"), torch.no_grad():
         table = torch.export.default_decompositions()
@@ -109,7 +109,7 @@ def decomposed(program: Any) -> Any:
 
 @seldom_collected()
 def import_program(program: Any) -> ModuleOp:
-    """Return the verified module of a decomposed program; raise an UnsupportedError that lists all problems."""
+    """Return the verified module of a decomposed program. Raises an UnsupportedError that lists all problems."""
     module = _Importer(program).module()
     verify_module(module, Positions())
     return module
@@ -122,14 +122,14 @@ class _Importer:
         self.program = program
         self.g = Builder()
         self.values: dict[Any, Any] = {}
-        self.problems: list[tuple[str, str, str]] = []  # operator, place and reason
+        self.problems: list[tuple[str, str, str]] = []  # operator, source line and reason
         self.shared: dict[int, SSAValue] = {}
         signature = program.graph_signature
         self.updated: dict[str, str] = dict(signature.buffers_to_mutate)  # output -> buffer
         tensors = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
         self.tensors: dict[str, str] = {**tensors, **signature.inputs_to_lifted_tensor_constants}
-        self.states: dict[str, int] = {}  # buffer -> number of its input
-        self.lines: dict[str, str] = {}  # by name of a node
+        self.states: dict[str, int] = {}  # buffer -> index of its input
+        self.lines: dict[str, str] = {}  # by node name
 
     def module(self) -> ModuleOp:
         nodes = list(self.program.graph.nodes)
@@ -158,7 +158,7 @@ class _Importer:
         return module
 
     def _input(self, node: Any) -> None:
-        """Convert a parameter or buffer to a constant, and an input or changed buffer to an argument."""
+        """Convert parameters and buffers to constants, inputs and modified buffers to arguments."""
         target = self.tensors.get(node.name)
         example = node.meta.get("val")
         if target is None or target in self.updated.values():
@@ -199,13 +199,13 @@ class _Importer:
             is_tensor = isinstance(made, SSAValue) and hasattr(self.g.out, "shape")
             location = NameLoc(StringAttr(name), name_loc(place))
             self.values[node] = self.g.finish(made, location) if is_tensor else made
-        except Exception as error:  # any type: the pattern may not know this form of the operator
+        except Exception as error:  # any type: patterns may not support this form of the operator
             text = error.message if isinstance(error, OdcError) else f"its conversion fails: {error}"
             self._problem(node, text, getattr(error, "hint", None) or reason_for(node.target))
             self._undefined(node)
 
     def _undefined(self, node: Any) -> None:
-        """Give ``node`` placeholder results, so that the search for problems can go on."""
+        """Give ``node`` placeholder results, so that the search for problems continues."""
         out = node.meta.get("val")
         parts = tuple(
             self.g.undefined(part) if hasattr(part, "shape") else self.g.number(1, "int32")
@@ -214,7 +214,6 @@ class _Importer:
         self.values[node] = parts if isinstance(out, tuple | list) else parts[0]
 
     def _value(self, item: Any) -> Any:
-        """Return an argument with values in place of nodes."""
         if isinstance(item, list | tuple):
             return [self._value(part) for part in item]
         if type(item).__name__ != "Node":
@@ -226,7 +225,7 @@ class _Importer:
         return self.values[item]
 
     def _outputs(self, node: Any) -> list[StatePlace]:
-        """Add the return of the program's outputs, followed by new contents of buffers; return the states."""
+        """Add the return of outputs and new contents of buffers. Return the states."""
         specs = self.program.graph_signature.output_specs
         kept: list[SSAValue] = []
         updates: list[tuple[str, Any]] = []
@@ -253,7 +252,7 @@ class _Importer:
 
 
 def _refusal(problems: list[tuple[str, str, str]]) -> UnsupportedError:
-    """Return one error for all problems; an operator that occurs often is counted."""
+    """Return one error for all problems. Equal problems are listed once, with their source lines."""
     found: dict[tuple[str, str], list[str]] = {}
     for operator, place, text in problems:
         found.setdefault((operator, text), []).append(place)
@@ -268,14 +267,13 @@ def _refusal(problems: list[tuple[str, str, str]]) -> UnsupportedError:
 
 
 def _array(tensor: Any) -> Any:
-    """Return the contents of a tensor as an array, which shares the tensor's memory if the type stays."""
     found = tensor.detach().cpu()
     dtype_of(found.dtype)
     return narrowed((found.float() if str(found.dtype) == "torch.bfloat16" else found).contiguous().numpy())
 
 
 def _name_of(node: Any) -> str:
-    """Return the name of a node: the path of its module and its own name."""
+    """Return the path of the node's module and the name of the node."""
     stack: Mapping[str, Any] = node.meta.get("nn_module_stack") or {}
     paths = [str(entry[0]) for entry in stack.values()]
     path = paths[-1] if paths else ""
@@ -284,9 +282,9 @@ def _name_of(node: Any) -> str:
 
 
 def _place_of(node: Any) -> str:
-    """Return file and line of the innermost call outside PyTorch, empty where none is known.
+    """Return file and line of the innermost call outside of PyTorch, or "".
 
-    Files of packages are relative to the packages' folder, others to the current one.
+    Files of packages are relative to the packages' folder, others to the current folder.
     """
     frames = _FRAME.findall(node.meta.get("stack_trace") or "")
     inside = os.path.join(_PACKAGES, "torch", "")

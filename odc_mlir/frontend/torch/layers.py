@@ -1,7 +1,7 @@
 """Conversion patterns for convolutions, pooling, matrix products, normalisations and resizing.
 
-Our operators on images have channels last, PyTorch's have channels first. A TRANSPOSE stands before and after each
-operator; the layout pass removes these TRANSPOSEs.
+Our operators on images have channels last, PyTorch's have channels first. Each operator is surrounded by TRANSPOSEs,
+which the layout pass removes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def padded(g: Builder, x: V, pads: Sequence[tuple[int, int]], value: float = 0) 
 
 
 class ImageWindows(NamedTuple):
-    """Windows that move over an image with channels last; each field has a value per spatial axis."""
+    """Windows over an image with channels last. Each field has one value per spatial axis."""
 
     taps: Ints
     strides: Ints
@@ -51,7 +51,7 @@ class ImageWindows(NamedTuple):
 
     @classmethod
     def of(cls, rank: int, *values: int | Ints) -> ImageWindows:
-        """Return windows of ``rank`` axes; a single number applies to all axes."""
+        """Return windows over ``rank`` axes. A single number applies to all axes."""
         lists = [[item] if isinstance(item, int) else list(item) for item in values]
         return cls(*(item * rank if len(item) == 1 else item for item in lists))
 
@@ -85,7 +85,7 @@ class ImageWindows(NamedTuple):
         return [(0, 0), *zip(self.pads, ends or self.pads, strict=True), (0, 0)]
 
     def options(self, form: str, values: Ints) -> dict[str, Any]:
-        """Return options by axis; ``form`` gives their names."""
+        """Return options by axis. ``form`` is the format of their names."""
         return {form.format(axis): value for axis, value in zip(_AXES[-len(values) :], values, strict=True)}
 
 
@@ -101,7 +101,7 @@ def convolution(
         )
     windows = ImageWindows.of(rank, g.static(weight)[2:], stride, padding, dilation)
     extra = ImageWindows.of(rank, output_padding, 0, 0, 0).taps
-    if rank == 1:  # a sequence becomes an image of one row
+    if rank == 1:  # sequences become images of one row
         x, weight = (g.reshape(item, [*g.dims(item)[:2], 1, g.dim(item, 2)]) for item in (x, weight))
         windows = ImageWindows(*([one, *item] for one, item in zip((1, 1, 0, 1), windows, strict=True)))
         extra = [0, *extra]
@@ -133,7 +133,6 @@ def _forward(g: Builder, image: V, weight: V, bias: V | None, windows: ImageWind
 
 
 def _in_groups(g: Builder, image: V, weight: V, groups: int) -> list[tuple[V, V]]:
-    """Return the parts of the image and of the weights for each group."""
     if groups == 1:
         return [(image, weight)]
     axes = [g.number(axis, "int32") for axis in (g.rank(image) - 1, 0)]
@@ -151,7 +150,7 @@ def _joined(g: Builder, parts: Sequence[V]) -> V:
 def _transposed(
     g: Builder, image: V, weight: V, bias: V | None, windows: ImageWindows, extra: Ints, groups: int
 ) -> Any:
-    """Build a transposed convolution: compute the full result, and cut off the borders removed by padding."""
+    """Build a transposed convolution: compute the full result, then remove the borders of the padding."""
     spans = windows.spans
     if any(step > 1 for step in windows.dilations):
         weight = g("DILATE", weight, [1, 1, *windows.dilations], g.number(0, "float32"))
@@ -178,7 +177,7 @@ def _transposed(
 
 
 def _pooled(g: Builder, x: V, rank: int, pool: Callable[[V], V]) -> Any:
-    """Apply ``pool`` to an image with channels last; add a batch axis for the call if there is none."""
+    """Apply ``pool`` to an image with channels last, and with a batch axis."""
     dims = g.dims(x)
     single = len(dims) == rank + 1
     result = channels_first(g, pool(channels_last(g, g.reshape(x, [1, *dims]) if single else x)))
@@ -199,7 +198,7 @@ def _reduced(g: Builder, image: V, how: str, start: float, windows: ImageWindows
 def max_pool(
     g: Builder, x: V, kernel: Ints, stride: Ints = (), padding: Any = 0, dilation: Any = 1, ceil: bool = False
 ) -> Any:
-    """Return the largest elements of windows; PyTorch's second result, their indices, has no equivalent."""
+    """Return the largest elements of windows. PyTorch's second result, their indices, has no equivalent."""
     rank = g.rank(x) - (2 if g.rank(x) > len(kernel) + 1 else 1)
     windows = ImageWindows.of(rank, kernel, stride or kernel, padding, dilation)
     simple = rank == 2 and windows.spans == list(windows.taps)
@@ -219,7 +218,7 @@ def max_pool(
 def average_pool(
     g: Builder, x: V, kernel: Ints, stride: Ints = (), padding: Any = 0, ceil: bool = False, *rest: Any, **options: Any
 ) -> Any:
-    """Return means of windows; elements of the padding count as PyTorch counts them."""
+    """Return means of windows. Elements of the padding count as in PyTorch."""
     count_padding = rest[0] if rest else options.get("count_include_pad", True)
     divisor = rest[1] if len(rest) > 1 else options.get("divisor_override")
     windows = ImageWindows.of(len(kernel), kernel, stride or kernel, padding, 1)
@@ -264,7 +263,7 @@ def _parts(old: int, new: int) -> list[tuple[int, int]]:
 
 
 def adaptive_average(g: Builder, x: V, output_size: Sequence[int | None]) -> Any:
-    """Return means of parts of an image; for parts of unequal size, multiply by a matrix for each axis."""
+    """Return means of parts of an image. Parts of unequal size need one matrix per axis."""
     rank, first = len(output_size), g.rank(x) - len(output_size)
     if all(size == 1 for size in output_size):
         return g("MEAN", x, list(range(first, g.rank(x))), keep_dims=True)
@@ -281,7 +280,7 @@ def adaptive_average(g: Builder, x: V, output_size: Sequence[int | None]) -> Any
 
 
 def adaptive_maximum(g: Builder, x: V, output_size: Ints) -> Any:
-    """Return the largest elements of parts of an image, computed axis by axis."""
+    """Return the largest elements of parts of an image, axis by axis."""
     for place, new in enumerate(output_size):
         axis, old = g.rank(x) - len(output_size) + place, g.static(x)[place - len(output_size)]
         largest = []
@@ -304,7 +303,7 @@ def linear(g: Builder, x: V, weight: V, bias: V | None = None) -> Any:
 
 
 def product(g: Builder, a: V, b: V) -> Any:
-    """Multiply matrices; a product with a constant becomes a fully connected layer."""
+    """Multiply matrices. A product with a constant becomes a fully connected layer."""
     left, right = g.cast(a, "float32"), g.cast(b, "float32")
     if g.array(right) is not None and g.rank(right) == 2:
         return g.cast(linear(g, left, g.transpose(right, [1, 0])), g.out_dtype)
@@ -356,14 +355,14 @@ def _repeated_heads(g: Builder, x: V, heads: int) -> V:
 
 
 def _per_channel(g: Builder, x: V, vector: V | None) -> V | None:
-    """Return ``vector``, one number per channel, in a shape that broadcasts against ``x``."""
+    """Return ``vector``, one number per channel, in a shape that broadcasts to ``x``."""
     return None if vector is None else g.reshape(vector, [g.dim(vector, 0), *(1,) * (g.rank(x) - 2)])
 
 
 def batch_norm(
     g: Builder, x: V, weight: V | None, bias: V | None, mean: V, variance: V, momentum: float, eps: float
 ) -> Any:
-    """Convert batch normalisation in inference to a factor and a summand for each channel."""
+    """Convert batch normalisation in inference to one factor and one summand per channel."""
     scale, centre, gamma, beta = (None if item is None else g.array(item) for item in (variance, mean, weight, bias))
     if scale is None or centre is None:
         raise UnsupportedError("batch normalisation with computed statistics", hint="call eval() on the module")
@@ -401,7 +400,7 @@ def rms_norm(g: Builder, x: V, shape: Ints, weight: V | None = None, eps: float 
 
 
 def group_norm(g: Builder, x: V, weight: V | None, bias: V | None, *rest: Any) -> Any:
-    """Convert normalisation of groups of channels; groups of one channel become INSTANCE_NORM."""
+    """Convert normalisation of groups of channels. Groups of one channel become INSTANCE_NORM."""
     _, channels, _, groups, eps = rest
     if groups == channels and g.rank(x) == 4:
         return instance_norm(g, x, weight, bias, None, None, True, 0, eps), None, None
@@ -425,7 +424,7 @@ def instance_norm(
 
 
 def softmax(name: str, **options: Any) -> Pattern:
-    """Return the pattern of a softmax; our operator computes along the last axis."""
+    """Return the pattern of a softmax. Our operator computes along the last axis."""
 
     def pattern(g: Builder, x: V, dim: int, half_to_float: bool = False) -> Any:
         order = list(range(g.rank(x)))
@@ -438,7 +437,7 @@ def softmax(name: str, **options: Any) -> Pattern:
 def resize(mode: str) -> Pattern:
     """Return the pattern of an image's resizing.
 
-    Our operators cover two modes. Other modes become a matrix for each axis, which PyTorch computes from unit vectors.
+    Our operators support two modes. Other modes become one matrix per axis, which PyTorch computes from unit vectors.
     """
 
     def pattern(g: Builder, x: V, output_size: Any, *rest: Any) -> Any:

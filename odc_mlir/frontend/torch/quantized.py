@@ -31,13 +31,13 @@ def _params(g: Builder, scale: Any, zero_point: Any, axis: int) -> QuantParams:
 
 
 def quantize(g: Builder, x: SSAValue, scale: Any, zero_point: Any, *rest: Any) -> Any:
-    """Convert quantisation with one scale, or one for each channel of an axis."""
+    """Convert quantisation with one scale, or one per channel of an axis."""
     *axis, _, _, dtype = rest
     return g("QUANTIZE", x, dtype=dtype_of(dtype), quant=_params(g, scale, zero_point, *(axis or [0])))
 
 
 def dequantize(g: Builder, x: SSAValue, scale: Any, zero_point: Any, *rest: Any, **options: Any) -> Any:
-    """Convert dequantisation; a constant gets a quantised type with the scales."""
+    """Convert dequantisation. A constant gets a quantised type with the scales."""
     *axis, _, _, _ = rest
     if isinstance(owner := x.owner, ConstOp):
         quant = _params(g, scale, zero_point, *(axis or [0]))

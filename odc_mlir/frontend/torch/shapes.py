@@ -56,13 +56,13 @@ def expand(g: Builder, x: V, size: Extents, implicit: bool = False) -> Any:
 
 
 def concatenate(g: Builder, tensors: Sequence[V], dim: int = 0) -> Any:
-    """Join tensors; PyTorch allows empty vectors among them."""
+    """Join tensors. As in PyTorch, some may be empty vectors."""
     parts = [g.cast(part, g.out_dtype) for part in tensors if g.shape(part) != (0,)] or [tensors[0]]
     return parts[0] if len(parts) == 1 else g("CONCATENATION", *parts, axis=dim % g.rank(parts[0]))
 
 
 def split(g: Builder, x: V, sizes: Ints, dim: int = 0) -> Any:
-    """Cut a tensor into parts."""
+    """Divide a tensor into parts."""
     parts = g("SPLIT_V", x, sizes, g.number(dim % g.rank(x), "int32"), num_splits=len(sizes), results=len(sizes))
     return parts if isinstance(parts, tuple) else (parts,)
 
@@ -77,7 +77,7 @@ def _limit(size: int | None, place: Extent | None, default: Extent) -> Any:
 
 
 def cut(g: Builder, x: V, dim: int = 0, start: Extent | None = None, end: Extent | None = None, step: int = 1) -> Any:
-    """Take a slice along one axis."""
+    """Return a slice along one axis."""
     rank, size = g.rank(x), (g.shape(x) or ())[dim]
     first, last = _limit(size, start, 0), _limit(size, end, _LAST if size is None else size)
     if (first, last, step) in ((0, size, 1), (0, _LAST, 1)):
@@ -92,7 +92,7 @@ def cut(g: Builder, x: V, dim: int = 0, start: Extent | None = None, end: Extent
 
 
 def select(g: Builder, x: V, dim: int, index: Extent) -> Any:
-    """Take one entry of an axis."""
+    """Return one entry of an axis."""
     if isinstance(index, V):
         return g("GATHER", x, index, axis=dim % g.rank(x))
     row = cut(g, x, dim, index, index + 1 if index != -1 else None)
@@ -108,13 +108,13 @@ def repeat(g: Builder, x: V, repeats: Extents) -> Any:
 
 
 def _pairs(rank: int, pads: Ints) -> list[tuple[int, int]]:
-    """Return padding by axis; PyTorch lists it from the last axis to the first."""
+    """Return padding by axis. PyTorch lists it from the last axis to the first."""
     pairs = list(zip(pads[::2], pads[1::2], strict=True))
     return [(0, 0)] * (rank - len(pairs)) + pairs[::-1]
 
 
 def pad(g: Builder, x: V, pads: Ints, value: float = 0) -> Any:
-    """Pad with a number; negative padding removes elements."""
+    """Pad with a number. Negative padding removes elements."""
     pairs = _pairs(g.rank(x), pads)
     for axis, (low, high) in enumerate(pairs):
         if low < 0 or high < 0:
@@ -123,7 +123,7 @@ def pad(g: Builder, x: V, pads: Ints, value: float = 0) -> Any:
 
 
 def filled(g: Builder, size: Extents, value: float = 0, **options: Any) -> Any:
-    """Return a tensor filled with one number; uninitialised memory becomes zero."""
+    """Return a tensor filled with one number. Uninitialised memory becomes zero."""
     number = g.number(value, g.out_dtype)
     if not all(isinstance(extent, int) for extent in size):
         return g("FILL", g.ints(size), number, dtype=g.out_dtype)
@@ -145,7 +145,7 @@ def arange(g: Builder, *ends: Operand, **options: Any) -> Any:
 
 
 def _wrapped(g: Builder, index: V, size: Extent) -> Any:
-    """Return indices as int32, with negative indices, which count from the end, made non-negative."""
+    """Return non-negative indices as int32. Negative ones count from the end."""
     index = g.cast(index, "int32")
     if isinstance(size, V):
         return g("FLOOR_MOD", index, size)
@@ -155,7 +155,7 @@ def _wrapped(g: Builder, index: V, size: Extent) -> Any:
 
 
 def _coordinates(g: Builder, indices: Sequence[V], sizes: Extents) -> Any:
-    """Broadcast index tensors and return them as one tensor with coordinates along its last axis."""
+    """Broadcast index tensors, and return a tensor with coordinates along its last axis."""
     shape = np.broadcast_shapes(*(g.static(item) for item in indices))
     parts = [g.broadcast(_wrapped(g, item, size), shape) for item, size in zip(indices, sizes, strict=True)]
     return g("PACK", *parts, values_count=len(parts), axis=len(shape))
@@ -169,7 +169,7 @@ def _given(g: Builder, indices: Sequence[V | None]) -> list[tuple[int, V]]:
 
 
 def _order(g: Builder, x: V, axes: Ints, count: int) -> tuple[list[int], list[int]]:
-    """Return the order of ``x``'s axes with ``axes`` first, and the order that moves ``count`` new axes into place.
+    """Return the order of ``x``'s axes with ``axes`` first, and the order that moves ``count`` new axes back.
 
     The new axes replace the indexed axes if these are neighbours, otherwise they come first.
     """
@@ -193,7 +193,7 @@ def index(g: Builder, x: V, indices: Sequence[V | None]) -> Any:
 def _replaced(g: Builder, x: V, places: V, updates: V, accumulate: bool) -> Any:
     """Return ``x`` with ``updates`` at coordinates of its first axes, added to the old elements or replacing them.
 
-    SCATTER_ND adds up updates of the same place, so their mean replaces the old element.
+    SCATTER_ND adds up updates with equal coordinates, so their mean replaces the old element.
     """
     made = g("SCATTER_ND", places, updates, g.static(x))
     if accumulate:
@@ -204,7 +204,7 @@ def _replaced(g: Builder, x: V, places: V, updates: V, accumulate: bool) -> Any:
 
 
 def index_put(g: Builder, x: V, indices: Sequence[V | None], values: V, accumulate: bool = False) -> Any:
-    """Convert ``x[i, :, j] = values``; for a single index along one axis, update a slice."""
+    """Convert ``x[i, :, j] = values``. A single index along one axis becomes an update of a slice."""
     given, values = [item for item in indices if item is not None], g.cast(values, g.dtype(x))
     if len(given) == 1 and g.dtype(given[0]) == "bool" and math.prod(g.static(values)) == 1:
         mask = given[0]
@@ -219,7 +219,7 @@ def index_put(g: Builder, x: V, indices: Sequence[V | None], values: V, accumula
     places = _coordinates(g, [item for _, item in found], [shape[axis] for axis in axes])
     order, back = _order(g, x, axes, g.rank(places) - 1)
     wanted = [*g.static(places)[:-1], *(shape[axis] for axis in order[len(axes) :])]
-    spread = g.broadcast(values, [wanted[axis] for axis in back])  # in PyTorch's order of axes
+    spread = g.broadcast(values, [wanted[axis] for axis in back])  # axes in PyTorch's order
     updates = g.transpose(spread, np.argsort(back).tolist())
     made = _replaced(g, g.transpose(x, order), places, updates, accumulate)
     return g.transpose(made, np.argsort(order).tolist())
@@ -230,7 +230,7 @@ def _update(g: Builder, x: V, part: V, axis: int, start: Extent) -> Any:
 
 
 def _grid(g: Builder, dim: int, index: V) -> Any:
-    """Return coordinates for the elements of ``index``: along ``dim`` its value, along other axes its position."""
+    """Return coordinates for the elements of ``index``: its value along ``dim``, its position along other axes."""
     shape = g.static(index)
     parts: list[Any] = list(np.indices(shape, np.int32))
     parts[dim] = g.cast(index, "int32")
@@ -242,13 +242,13 @@ def _with_dim_first(g: Builder, x: V, dim: int) -> V:
 
 
 def gather(g: Builder, x: V, dim: int, index: V, sparse_grad: bool = False) -> Any:
-    """Take at each place the element along ``dim`` that ``index`` selects."""
+    """Return the elements along ``dim`` that ``index`` selects."""
     dim %= g.rank(x)
     return g("GATHER_ND", _with_dim_first(g, x, dim), _grid(g, dim, g.reshape(index, g.dims(index) or [1])))
 
 
 def scatter(g: Builder, x: V, dim: int, index: V, source: Any, reduce: str = "", include_self: bool = True) -> Any:
-    """Replace, or add to, the element along ``dim`` that ``index`` selects at each place."""
+    """Replace, or add to, the elements along ``dim`` that ``index`` selects."""
     if reduce not in ("", "sum", "mean") or (reduce and not include_self):
         raise UnsupportedError(f"scatter_reduce with {reduce!r}", hint="use scatter_add, or include_self=True")
     dim, index = dim % g.rank(x), g.reshape(index, g.dims(index) or [1])
@@ -291,18 +291,17 @@ def as_strided(g: Builder, x: V, size: Ints, stride: Ints, offset: int | None = 
 
 
 def _taken(g: Builder, x: V, places: Any) -> Any:
-    """Return elements of ``x`` at places in its flat form."""
     return g("GATHER", g.reshape(x, [-1]), np.ascontiguousarray(places, np.int32))
 
 
 def diagonal(g: Builder, x: V, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
-    """Take a diagonal."""
+    """Return a diagonal."""
     places = np.arange(math.prod(g.static(x))).reshape(g.static(x))
     return _taken(g, x, np.diagonal(places, offset, dim1, dim2))
 
 
 def unfold(g: Builder, x: V, dim: int, size: int, step: int) -> Any:
-    """Take windows along one axis."""
+    """Return windows along one axis."""
     axis, rank = dim % g.rank(x), g.rank(x)
     starts = np.arange(0, g.static(x)[axis] - size + 1, step)
     taken = g("GATHER", x, np.add.outer(starts, np.arange(size)).astype(np.int32), axis=axis)
@@ -320,7 +319,7 @@ def item(g: Builder, x: V) -> Any:
 
 
 def refuse_random(g: Builder) -> Any:
-    """Refuse random numbers."""
+    """Reject random numbers."""
     raise UnsupportedError("random numbers differ in every run", hint="call eval() on the module")
 
 

@@ -1,4 +1,4 @@
-"""Table of PyTorch's operators: a pattern for each overload of ATen, and reasons for operators without a pattern."""
+"""Table of PyTorch's operators: a pattern per ATen overload, and reasons for operators without a pattern."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GROUPS: Mapping[str, Mapping[str, Pattern]] = {
 }
 
 ROWS: Mapping[str, Pattern] = {name: pattern for rows in GROUPS.values() for name, pattern in rows.items()}
-"""Patterns by the name of an overload without ``aten.``."""
+"""Patterns by name of the overload without ``aten.``."""
 
 REASONS: Mapping[str, str] = {
     "rand randn randperm rand_like randn_like bernoulli multinomial": "random numbers; draw them outside",
@@ -41,11 +41,11 @@ _SYMBOLIC: Mapping[Callable[..., Any], str] = {
     operator.gt: "GREATER",
     operator.lt: "LESS",
 }
-"""Our operators for Python's operators on sizes known only at run time."""
+"""Our operators for Python's operators on sizes that are known only at run time."""
 
 
 def pattern_of(target: Any) -> Pattern | None:
-    """Return the pattern for the target of a call, an overload or a Python function on sizes; None if it has none."""
+    """Return the pattern for an overload, or a Python function on sizes, or None."""
     if target is operator.getitem:
         return lambda g, parts, place: parts[place]
     if target in _SYMBOLIC:
@@ -57,6 +57,6 @@ def pattern_of(target: Any) -> Pattern | None:
 
 
 def reason_for(target: Any) -> str:
-    """Return a rewrite that avoids an operator without a pattern, empty if none is known."""
+    """Return a rewrite that avoids an operator without a pattern, or ""."""
     stem = str(target).removeprefix("aten.").partition(".")[0]
     return next((reason for words, reason in REASONS.items() if stem in words.split()), "")

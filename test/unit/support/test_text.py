@@ -159,7 +159,7 @@ def test_hostile_text_is_an_error_at_once(text: str, message: str) -> None:
 @pytest.mark.parametrize(("depth", "uses"), [(100, 1), (40, 1), (18, 1), (12, 100)])
 def test_aliases_stand_for_so_much(kind: str, depth: int, uses: int) -> None:
     """Text of exponential meaning is refused before anything looks at it; a little of it is read back."""
-    with pytest.raises(ModelError, match=r"aliases of this text stand for more than \d+ characters"):
+    with pytest.raises(ModelError, match=r"aliases of this text expand to more than \d+ characters"):
         parse_module(make_context(), alias_bomb(kind, depth, uses))
 
 
