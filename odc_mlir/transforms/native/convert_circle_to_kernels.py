@@ -60,7 +60,7 @@ _LEGAL = ("func.", "memref.", "arith.", *(kind.name for kind in _SOURCES))
 
 
 class LowerYield(LoweringPattern[YieldOp]):
-    """Lower ``odc.yield`` to copies of the outputs that are not in their buffers yet, and a return of the status."""
+    """Lower ``odc.yield`` to copies of outputs that have another buffer, and to a return of the status."""
 
     def __init__(self, segment: SegmentFunction) -> None:
         self.segment = segment
@@ -98,7 +98,6 @@ class ConvertCircleToKernelsPass(PatternPass):
 
 
 def _convert(ctx: Context, name: str, block: Block, machine: CpuTarget) -> ModuleOp:
-    """Return the module of the segment whose operators are in ``block``."""
     last = block.last_op
     assert isinstance(last, YieldOp)
     inputs = [info_of(value) for value in block.args]
@@ -127,7 +126,7 @@ def _convert(ctx: Context, name: str, block: Block, machine: CpuTarget) -> Modul
 
 
 def _reserve_outputs(segment: SegmentFunction, outputs: list[TensorInfo]) -> None:
-    """Let operators write results directly to outputs of the segment that have the same stored form."""
+    """Make operators write results directly to outputs of the segment with the same stored form."""
     last = segment.loops.entry.last_op
     assert last is not None
     for index, (value, info) in enumerate(zip(last.operands, outputs, strict=True)):

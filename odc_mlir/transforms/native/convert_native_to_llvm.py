@@ -6,7 +6,7 @@ Before::
       scf.for %i = %c0 to %count step %c64 {
         %0 = vector.load %input[%i] : memref<?xi8>, vector<64xi8>
 
-After: memory is a pointer, an index has 64 bits, loops are branches::
+After: memory is a pointer, an index has 64 bits, and loops are branches::
 
     llvm.func internal @flip_sign(%input: !llvm.ptr, %output: !llvm.ptr, %count: i64) {
       …
@@ -86,7 +86,7 @@ _CASTS: dict[type[Operation], Callable[[SSAValue, Attribute], Operation]] = {
     vector.BitcastOp: llvm.BitcastOp,
     arith.BitcastOp: llvm.BitcastOp,
 }
-# LLVM intrinsics for operations without a counterpart that xDSL can translate to LLVM IR.
+# LLVM intrinsics for operations without a counterpart in xDSL's translation to LLVM IR.
 _INTRINSICS: dict[type[Operation], str] = {
     arith.MinSIOp: "smin",
     arith.MaxSIOp: "smax",
@@ -162,7 +162,7 @@ class LowerConditionalBranch(LoweringPattern[cf.ConditionalBranchOp]):
 
 
 class LowerConstant(LoweringPattern[arith.ConstantOp]):
-    """Lower ``arith.constant`` of one number to ``llvm.mlir.constant``; an index becomes a number of 64 bits."""
+    """Lower ``arith.constant`` of one number to ``llvm.mlir.constant``; an index gets 64 bits."""
 
     def lower(self, op: arith.ConstantOp, rewriter: PatternRewriter, /) -> None:
         type, value = converted_type(op.result.type), op.value
@@ -255,14 +255,13 @@ class LowerView(LoweringPattern[memref.ViewOp]):
 
 
 def _address(op: Operation, buffer: SSAValue, indices: Sequence[SSAValue], type: Attribute) -> llvm.GEPOp:
-    """Return the address of an element; ``type`` is the element type or a vector of it."""
     if len(indices) != 1:
         raise CompileError(f"{op.name} with {len(indices)} indices has no form in the llvm dialect, only with one")
     return llvm.GEPOp(buffer, [llvm.GEP_USE_SSA_VAL], scalar_of(type), indices, inbounds=True)
 
 
 def _alignment(type: Attribute) -> int:
-    """Return the alignment in bytes that a buffer of this element type promises."""
+    """Return the alignment in bytes that a buffer of this element type guarantees."""
     element = scalar_of(type)
     if not isinstance(element, FixedBitwidthType):
         raise CompileError(f"elements of type {element} cannot be in memory")
@@ -339,7 +338,7 @@ class ConvertNativeToLlvmPass(PatternPass):
 
 
 def convert_functions(context: Context, module: ModuleOp) -> None:
-    """Rewrite the functions of ``module``; raise CompileError for an operation without a form in the llvm dialect."""
+    """Lower the functions of ``module``; raise CompileError for an operation without a form in the llvm dialect."""
     ConvertScfToCf().apply(context, module)
     target = ConversionTarget(ConvertNativeToLlvmPass.name, ("llvm.",))
     apply_conversion(context, module.body, target, [pattern() for pattern in ConvertNativeToLlvmPass.patterns()])

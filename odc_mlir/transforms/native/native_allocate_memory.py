@@ -4,15 +4,15 @@ Before::
 
     %1 = memref.alloc(%c512) : memref<?xi8>
 
-After: buffers that are in use at the same time do not overlap, and the module records the size of the arena. Every
-buffer is followed by a gap into which vectors may overrun::
+After: buffers in use at the same time do not overlap, and the module records the size of the arena. A gap, into which
+vectors may overrun, follows every buffer::
 
     builtin.module attributes {native.arena_bytes = 1216 : i64, …} {
       …
       %1 = memref.view %arena[%c0][%c512] : memref<?xi8> to memref<?xi8>
 
-The offsets are computed for a whole function; a pattern then replaces each allocation. The result is verified: buffers
-in use at the same time share no bytes.
+The pass computes the offsets for a whole function, and a pattern then replaces each allocation. A check verifies that
+buffers in use at the same time share no bytes.
 """
 
 from __future__ import annotations
@@ -73,14 +73,14 @@ def segment_modules(module: ModuleOp) -> list[ModuleOp]:
 
 
 def segment_function(module: ModuleOp) -> FuncOp:
-    """Return the function of a segment: the only one that is not a kernel."""
+    """Return the function of a segment, the only one that is not a kernel."""
     found = [
         item
         for item in module.ops
         if isinstance(item, FuncOp) and KERNEL not in item.attributes and item.sym_visibility is None
     ]
     if len(found) != 1:
-        raise CompileError(f"a lowered segment has {len(found)} functions that are no kernels, it takes one")
+        raise CompileError(f"a lowered segment has {len(found)} functions besides kernels, exactly one is required")
     return found[0]
 
 
@@ -103,7 +103,6 @@ def _offsets(function: FuncOp) -> tuple[dict[Operation, int], int]:
 
 
 def _uses(value: SSAValue, position: Mapping[Operation, int]) -> list[int]:
-    """Return the positions of the operations that use a buffer or a view of it."""
     found = [0]
     for use in value.uses:
         found.append(position[use.operation])
@@ -115,7 +114,7 @@ def _uses(value: SSAValue, position: Mapping[Operation, int]) -> list[int]:
 def verify_arena(function: FuncOp) -> None:
     """Raise CompileError if two buffers of the arena that are in use at the same time share bytes.
 
-    Uses are collected again from the operations in order, independently of the intervals used for the allocation.
+    The check collects uses from the operations, independently of the intervals used for the allocation.
     """
     arena, roots, places = function.args[-2], dict[SSAValue, SSAValue](), dict[SSAValue, tuple[int, int]]()
     lives: dict[SSAValue, tuple[int, int]] = {}  # first and last operation, in order of the first

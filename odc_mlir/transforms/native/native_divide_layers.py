@@ -1,4 +1,4 @@
-"""``native-divide-layers``: add to a segment a second function that several threads run together.
+"""``native-divide-layers``: add a second function to a segment, which several threads run together.
 
 Before, in a segment's module::
 
@@ -17,10 +17,10 @@ After, in addition::
         func.call @convolve_rows8_vectors2_offset0(%0, …, %pixels, …) : …
 
 ``parts`` threads call the new function at the same time, each with a different ``part``. Layers with at least
-``layer-products`` multiplications are divided by pixels, so that every result is computed as before; part 0 makes the
-other calls. A vector may write beyond the last channel of a pixel, into the next part's results; each part therefore
-computes its last pixels in its own region of ``scratch`` and copies them. Segments whose divided layers have fewer than
-``segment-products`` multiplications in total are left unchanged: waking a thread would take longer than it saves.
+``layer-products`` multiplications are divided by pixels, which does not change results. Part 0 performs the other
+calls. A vector may write beyond the last channel of a pixel, into the next part's results. Each part therefore computes
+its last pixels in its own region of ``scratch`` and copies them. Segments whose divided layers have fewer than
+``segment-products`` multiplications in total do not change, because waking a thread would cost more than it saves.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from odc_mlir.transforms.native.native_allocate_memory import (
 )
 
 _COPY = "copy_rows"
-_RESULT = "first_result"  # a parameter of kernels that write into the middle of a buffer
+_RESULT = "first_result"  # parameter of kernels that write into the middle of a buffer
 _EXTRA: dict[str, Attribute] = dict(zip(THREAD_PARAMETERS, (BYTES, BYTES, INDEX, INDEX), strict=True))
 
 
@@ -70,10 +70,10 @@ class NativeDivideLayersPass(ModulePass):
     name = "native-divide-layers"
 
     layer_products: int = 1 << 20
-    """A layer with fewer multiplications is not divided."""
+    """Least number of multiplications in a layer to divide it."""
 
     segment_products: int = 1 << 25
-    """A segment whose divided layers have fewer multiplications in total is not changed."""
+    """Least number of multiplications in the divided layers of a segment to change it."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for module in segment_modules(op):
@@ -87,7 +87,7 @@ class NativeDivideLayersPass(ModulePass):
 
 @dataclass(frozen=True)
 class _DivisibleCall:
-    """A call of a kernel that can be divided; ``places`` maps the kernel's parameters to indices of operands."""
+    """Divisible call of a kernel; ``places``: operand indices by kernel parameter."""
 
     places: Mapping[str, int]
     rows: int
@@ -99,13 +99,13 @@ class _DivisibleCall:
 
     @property
     def tail(self) -> int:
-        """The number of last pixels, in whole tiles, into which vectors of the preceding pixels may write."""
+        """Number of last pixels, in whole tiles, into which vectors of the preceding pixels may write."""
         reached = -(-self.beyond // self.channels)
         return -(-reached // self.rows) * self.rows
 
     @property
     def most_parts(self) -> int:
-        """The largest number of parts such that each has a tail, and at least one tile before the tail."""
+        """Largest number of parts such that each has a tail and at least one tile before the tail."""
         return self.pixels // self.rows // (self.tail // self.rows + 1)
 
     @property
@@ -116,7 +116,7 @@ class _DivisibleCall:
 
 
 def _layer_of(module: ModuleOp, call: func.CallOp) -> _DivisibleCall | None:
-    """Return the description of a call that can be divided; None for other calls."""
+    """Return the description of a call that can be divided, or None for other calls."""
     declared = SymbolTable.lookup_symbol(module, call.callee.root_reference.data)
     assert isinstance(declared, func.FuncOp)
     kernel, options = declared_kernel(declared)
@@ -142,7 +142,7 @@ def _layer_of(module: ModuleOp, call: func.CallOp) -> _DivisibleCall | None:
 
 
 def _divide(module: ModuleOp, function: func.FuncOp, layers: Sequence[_DivisibleCall | None]) -> None:
-    """Add the function of one part; ``layers`` has an item per call, None if only the first part makes the call."""
+    """Add the function of one part; ``layers``: an item per call, None if only the first part performs the call."""
     part = function.clone()
     part.sym_name = StringAttr(f"{function.sym_name.data}_part")
     block = part.body.block
@@ -160,14 +160,14 @@ def _divide(module: ModuleOp, function: func.FuncOp, layers: Sequence[_Divisible
 
 
 class _Parts:
-    """The rewrite of a segment's function into the function of one part."""
+    """Conversion of a segment's function to the function of one part."""
 
     def __init__(self, w: Loops, scratch_bytes: int) -> None:
         self.w = w
         self._scratch_bytes = scratch_bytes
 
     def rewrite(self, layers: Sequence[_DivisibleCall | None]) -> None:
-        """Let the first part make the calls that are not divided; add barriers between them and divided calls."""
+        """Restrict undivided calls to the first part, and add barriers between them and divided calls."""
         w, ops = self.w, list(self.w.entry.ops)
         calls = [op for op in ops if isinstance(op, func.CallOp)]
         end = next(op for op in ops if isinstance(op, memref.LoadOp | func.ReturnOp))
@@ -194,7 +194,7 @@ class _Parts:
         self.w.run(func.CallOp(BARRIER, [self.w["barrier"], self.w["parts"]], []))
 
     def _by_the_first(self, calls: Sequence[func.CallOp]) -> None:
-        """Make calls one after the other in part 0."""
+        """Perform calls one after the other in part 0."""
         w = self.w
 
         def body() -> None:
@@ -206,7 +206,7 @@ class _Parts:
         w.when(w.compare(w["part"], "eq", 0), body)
 
     def _by_all(self, call: func.CallOp, layer: _DivisibleCall) -> None:
-        """Make the call for a share of the pixels in every part; parts beyond ``most_parts`` make no call."""
+        """Perform the call for a share of the pixels in every part; parts beyond ``most_parts`` do nothing."""
         w, part = self.w, self.w["part"]
         busy = w.least(w["parts"], layer.most_parts)
 
@@ -223,12 +223,12 @@ class _Parts:
         Rewriter.erase_op(call)
 
     def _tile_start(self, part: SSAValue, parts: SSAValue, layer: _DivisibleCall) -> SSAValue:
-        """Return the first pixel of a part: tiles are divided as evenly as possible."""
+        """Return the first pixel of a part; tiles are divided as evenly as possible."""
         share = self.w.mul(part, layer.pixels // layer.rows)
         return self.w.mul(self.w.emit(arith.DivUIOp(share, parts)), layer.rows)
 
     def _aside(self, call: func.CallOp, layer: _DivisibleCall, first: SSAValue, end: SSAValue) -> None:
-        """Compute the pixels from ``first`` to ``end``: write those of the tail to ``scratch``, then copy the tail."""
+        """Compute the pixels from ``first`` to ``end``: write the tail to ``scratch``, then copy it."""
         w = self.w
         last = w.sub(end, layer.tail)
         self._call(call, layer, first, w.sub(last, first))
@@ -251,7 +251,7 @@ class _Parts:
         pixels: SSAValue,
         output: tuple[SSAValue, SSAValue] | None = None,
     ) -> None:
-        """Make the call for ``pixels`` from ``first`` on; ``output`` is another buffer for results, and an offset."""
+        """Perform the call for ``pixels`` from ``first``; ``output``: another buffer for results, and an offset."""
         w, operands = self.w, list(call.operands)
         operands[layer.places["pixels"]] = pixels
         for name in BY_PIXEL:

@@ -1,4 +1,4 @@
-"""``native-mark-supported``: mark every operator that has a native kernel, and record why others have none.
+"""``native-mark-supported``: mark every operator with a native kernel, and record the reason for all others.
 
 Before::
 
@@ -8,8 +8,8 @@ After::
 
     %1 = circle.atan2(%0, %x) {odc.placed = "host", odc.reason = "there is no native kernel for this operator"} : …
 
-Operators that become native code get ``odc.placed = "cpu"``. Only the main function is considered; operators in
-functions called by control flow stay on the host.
+Operators that become native code get ``odc.placed = "cpu"``. Operators in functions called by control flow stay on the
+host.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class NativeMarkSupportedPass(PatternPass):
 
 
 class MarkNative(PlacePattern):
-    """Place an operator on the processor if there is a native kernel for it, else on the host with the reason."""
+    """Place an operator on the processor if there is a native kernel, else on the host with the reason."""
 
     place = CPU
 

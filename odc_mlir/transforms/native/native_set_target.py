@@ -1,4 +1,4 @@
-"""``native-set-target``: record the processor that the module is compiled for.
+"""``native-set-target``: record the target processor of the compilation.
 
 After: the module has ``odc.target = #odc.target<"x86-64-vnni", …>``.
 
@@ -33,7 +33,7 @@ class NativeSetTargetPass(ModulePass):
 
 
 def machine_of(module: ModuleOp) -> CpuTarget:
-    """Return the processor that ``native-set-target`` recorded; raise CompileError if it recorded none."""
+    """Return the processor that ``native-set-target`` recorded; raise CompileError without one."""
     choice = target_of(module)
     if choice is None:
         raise CompileError("no processor is chosen", hint="run native-set-target first")

@@ -31,17 +31,17 @@ from odc_mlir.transforms.native.kernels.registry import (
 from odc_mlir.transforms.native.kernels.windows import limit
 
 OPERANDS = ("a", "b", "c")
-"""Names of operands. The option with an operand's name says in which way the operand is read."""
+"""Names of operands. The option with an operand's name is the operand's layout."""
 
 FULL, BY_COLUMN, BY_ROW, SINGLE = range(4)
-"""Ways to read an operand at (row, column)."""
+"""Layouts of an operand that is read at (row, column)."""
 
 _TABLE = {"rows": INDEX, "columns": INDEX}
 _OPERATIONS = tuple(OPERATIONS.values())
 
 
 def _each_element(w: Loops, ways: Mapping[str, int], body: Callable[..., SSAValue], count: int = LANES) -> None:
-    """Store ``body(*operands)`` for ``rows`` by ``columns`` elements: vector by vector, or singly if ``count`` is 1."""
+    """Store ``body(*operands)`` for ``rows`` by ``columns`` elements, ``count`` (one or a vector) at a time."""
     zero = w.constant(0)
 
     def load(name: str, place: SSAValue) -> SSAValue:
@@ -67,8 +67,6 @@ def _each_element(w: Loops, ways: Mapping[str, int], body: Callable[..., SSAValu
 
 
 def _each_vector(w: Loops, body: Callable[[SSAValue], SSAValue]) -> None:
-    """Store ``body(input)`` for ``count`` elements, a vector at a time."""
-
     def chunk(index: SSAValue) -> None:
         w.store_lanes(body(w.load_lanes(w["input"], index, LANES)), w["output"], index)
 
@@ -77,20 +75,20 @@ def _each_vector(w: Loops, body: Callable[[SSAValue], SSAValue]) -> None:
 
 @kernel(a=REALS, b=REALS, output=REALS, low=f32, high=f32, **_TABLE)
 def binary_reals(w: Loops, helpers: Helpers, *, operation: int, clamp: int, a: int, b: int) -> None:
-    """An operation of two floats."""
+    """Compute an operation of two floats."""
     limited, compute = limit(w, clamp), _OPERATIONS[operation]
     _each_element(w, {"a": a, "b": b}, lambda *operands: limited(compute(w, *operands)))
 
 
 @kernel(input=REALS, output=REALS, count=INDEX)
 def unary_reals(w: Loops, helpers: Helpers, *, operation: int) -> None:
-    """A function of every float."""
+    """Compute a function of every float."""
     _each_vector(w, lambda x: _OPERATIONS[operation](w, x))
 
 
 OPERAND_FIELDS = ("zero", "q", "round", "half", "shift")
 RESULT_FIELDS = ("q", "round", "half", "shift", "zero", "low", "high")
-"""Fields in the table of ``combine_codes``, which has those of either operand first, then those of the result."""
+"""Result fields of the table of ``combine_codes``, after the fields of either operand."""
 
 SUM, DIFFERENCE, PRODUCT, SHIFTED_SUM, SHIFTED_DIFFERENCE = range(5)
 
@@ -141,7 +139,7 @@ def _looked_up(options: Options) -> Parameters:
 
 @kernel_by_options(_looked_up)
 def look_up(w: Loops, helpers: Helpers, *, bits: int, result: int) -> None:
-    """Any function of one stored value: ``table[value]``, or ``table[value + 32768]`` for 16-bit values."""
+    """Compute any function of one stored value: ``table[value]``, or ``table[value + 32768]`` for 16-bit values."""
 
     def element(index: SSAValue) -> None:
         value = w.load(w["input"], index)
@@ -153,7 +151,7 @@ def look_up(w: Loops, helpers: Helpers, *, bits: int, result: int) -> None:
 
 @kernel(a=BYTES, b=BYTES, table=BYTES, output=BYTES, **_TABLE)
 def look_up_pairs(w: Loops, helpers: Helpers, *, a: int, b: int) -> None:
-    """Any function of two stored 8-bit values: ``table[a * 256 + b]``."""
+    """Compute any function of two stored 8-bit values: ``table[a * 256 + b]``."""
 
     def single(*operands: SSAValue) -> SSAValue:
         first, second = (w.widen_unsigned(value, i32) for value in operands)
@@ -166,7 +164,7 @@ def look_up_pairs(w: Loops, helpers: Helpers, *, a: int, b: int) -> None:
 def quantize_reals(w: Loops, helpers: Helpers) -> None:
     """Quantise floats to 8 bits: divide by the scale, round halves away from zero, add the zero point.
 
-    ``least`` and ``most`` are the ends of the range minus the zero point. NaN becomes the lowest value.
+    ``least``, ``most``: ends of the range minus the zero point. NaN becomes the lowest value.
     """
     scale, least, most, zero = (w.broadcast(w[name], LANES) for name in ("scale", "least", "most", "zero"))
 
@@ -179,13 +177,13 @@ def quantize_reals(w: Loops, helpers: Helpers) -> None:
 
 @kernel(input=SHORTS, output=REALS, count=INDEX, scale=f32, zero=f32)
 def dequantize_wide(w: Loops, helpers: Helpers) -> None:
-    """Floats of 16-bit values: ``(value - zero) * scale``."""
+    """Compute floats of 16-bit values: ``(value - zero) * scale``."""
     scale, zero = w.broadcast(w["scale"], LANES), w.broadcast(w["zero"], LANES)
     _each_vector(w, lambda x: w.mul(w.sub(w.to_real(w.widen(x, SUMS)), zero), scale))
 
 
 class Element(NamedTuple):
-    """An operation on single elements: its operator, the types of its operands and result, and its code."""
+    """Operation on single elements: operator, types of operands and result, and the function that emits it."""
 
     name: str
     takes: tuple[str, ...]
@@ -249,7 +247,7 @@ def _cast(source: str, target: str) -> EmitValue:
 _WHOLE = ("int16", "int32", "int64")
 _CAST = ("bool", *_WHOLE, "float32")
 
-# The name of a kernel contains the index of its operation in this table: append new operations at the end.
+# The name of a kernel contains the index of its operation in this table, so append new operations at the end.
 ELEMENTS: tuple[Element, ...] = (
     *(Element(name, (kind, kind), "bool", write) for name, write in _COMPARISONS.items()
       for kind in ("float32", *_WHOLE)),
@@ -269,7 +267,7 @@ _NUMBERS = {element[:3]: number for number, element in enumerate(ELEMENTS)}
 
 
 def element_of(name: str, takes: Sequence[str], gives: str) -> int | None:
-    """Return the number of an operation on these types; None if there is none."""
+    """Return the number of an operation on these types, or None."""
     return _NUMBERS.get((name, tuple(takes), gives))
 
 
@@ -281,5 +279,5 @@ def _parameters(options: Options) -> Parameters:
 
 @kernel_by_options(_parameters)
 def map_elements(w: Loops, helpers: Helpers, *, operation: int, **ways: int) -> None:
-    """An operation of :data:`ELEMENTS`, one element after the other."""
+    """Compute an operation of :data:`ELEMENTS` for one element after the other."""
     _each_element(w, ways, lambda *operands: ELEMENTS[operation].write(w, *operands), 1)

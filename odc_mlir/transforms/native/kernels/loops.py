@@ -1,6 +1,6 @@
-"""A writer of functions with loops over flat buffers, in the upstream dialects func, scf, memref, vector and arith.
+"""Writer of functions with loops over flat buffers, in the upstream dialects func, scf, memref, vector and arith.
 
-Buffers are ``memref<?xT>``, indexed in elements. Each number known at compile time becomes one constant at the top of
+Buffers are ``memref<?xT>``, indexed in elements. Each number known at compile time becomes one constant at the start of
 the function.
 """
 
@@ -51,7 +51,7 @@ Number = SSAValue | int | float
 _Binary = Callable[[SSAValue, SSAValue], Operation]
 _Cast = Callable[..., Operation]
 
-_BLOCK = 64  # floats that are added up one after the other
+_BLOCK = 64  # floats per block of a sum
 
 
 def lanes(count: int, element: Attribute) -> VectorType[Attribute]:
@@ -65,12 +65,12 @@ def scalar_of(type: Attribute) -> Attribute:
 
 
 def suffix(type: Attribute) -> str:
-    """Return the name of a type in the names of LLVM intrinsics, such as ``v16i32``."""
+    """Return the name of a type in LLVM intrinsics, such as ``v16i32``."""
     return f"v{type.get_shape()[0]}{type.element_type}" if isinstance(type, VectorType) else str(type)
 
 
 class Loops:
-    """A writer of one function; ``arguments`` maps the names of its parameters to their values."""
+    """Writer of one function; ``arguments``: values of its parameters by name."""
 
     def __init__(self, name: str, parameters: Mapping[str, Attribute], results: Sequence[Attribute] = ()) -> None:
         op = func.FuncOp(name, (list(parameters.values()), list(results)), visibility="private")
@@ -80,7 +80,7 @@ class Loops:
 
     @classmethod
     def of(cls, op: func.FuncOp, arguments: dict[str, SSAValue]) -> Loops:
-        """Return a writer that adds operations to an existing function, at the place set by :meth:`insert_by`."""
+        """Return a writer that adds operations to an existing function, at the position set by :meth:`insert_by`."""
         found = cls.__new__(cls)
         found._begin(op, arguments)
         return found
@@ -91,13 +91,13 @@ class Loops:
         self._constants: dict[tuple[int | float, Attribute], SSAValue] = {}
         self._last_constant: Operation | None = None
         self._builder = Builder(InsertPoint.at_end(self.entry))
-        self.location: LocationAttr = UnknownLoc()  # of operations that are added from now on
+        self.location: LocationAttr = UnknownLoc()  # location of new operations
 
     def __getitem__(self, name: str) -> SSAValue:
         return self.arguments[name]
 
     def insert_by(self, builder: Builder, location: LocationAttr) -> None:
-        """Insert operations by ``builder`` from now on, with this location."""
+        """Insert subsequent operations by ``builder``, with ``location``."""
         self._builder, self.location = builder, location
 
     def emit(self, op: Operation) -> SSAValue:
@@ -112,12 +112,12 @@ class Loops:
         self._builder.insert(op)
 
     def finish(self, *values: SSAValue) -> func.FuncOp:
-        """End the function, which returns ``values``."""
+        """End the function with a return of ``values``."""
         self.run(func.ReturnOp(*values))
         return self.op
 
     def constant(self, value: int | float, type: Attribute = INDEX) -> SSAValue:
-        """Return a constant, made once at the top of the function; a vector has the number in every element."""
+        """Return a constant, created once at the start of the function; a vector has the number in every element."""
         key = (value, type)
         if key not in self._constants:
             if isinstance(type, VectorType):
@@ -200,7 +200,7 @@ class Loops:
         return self.emit(llvm.SIToFPOp(a, lanes(a.type.get_shape()[0], f32)))
 
     def widen(self, a: SSAValue, type: Attribute) -> SSAValue:
-        """Extend by the sign."""
+        """Extend with the sign."""
         return self._cast(a, type, llvm.SExtOp, arith.ExtSIOp)
 
     def widen_unsigned(self, a: SSAValue, type: Attribute) -> SSAValue:
@@ -222,7 +222,7 @@ class Loops:
         self.run(memref.StoreOp.get(value, target, [index]))
 
     def load_lanes(self, source: SSAValue, index: SSAValue, count: int) -> SSAValue:
-        """Load ``count`` elements from ``index`` on."""
+        """Load ``count`` elements from ``index``."""
         assert isinstance(source.type, MemRefType)
         return self.emit(vector.LoadOp(source, [index], lanes(count, source.type.element_type)))
 
@@ -285,7 +285,7 @@ class Loops:
         return op.results
 
     def when(self, condition: SSAValue, body: Callable[[], None]) -> None:
-        """Execute the operations that ``body`` adds only if ``condition`` holds."""
+        """Execute the operations that ``body`` adds only if ``condition`` is true."""
         block = Block()
         self.run(scf.IfOp(condition, [], Region(block)))
         outer, self._builder = self._builder, Builder(InsertPoint.at_end(block))
@@ -296,10 +296,10 @@ class Loops:
     def sum_in_blocks(
         self, first: SSAValue, end: SSAValue, step: int, add: Callable[[SSAValue, SSAValue], SSAValue], zero: SSAValue
     ) -> SSAValue:
-        """Add up floats: ``for i in range(first, end, step): sum = add(i, sum)``.
+        """Add floats: ``for i in range(first, end, step): sum = add(i, sum)``.
 
-        Blocks of 64 floats are added up separately, similar to numpy's pairwise summation, so that errors grow with the
-        square root of the number of floats and not with the number itself.
+        Blocks of 64 floats have separate sums, similar to numpy's pairwise summation. Errors then grow with the square
+        root of the number of floats, not with the number itself.
         """
 
         def block(begin: SSAValue, state: Sequence[SSAValue]) -> Sequence[SSAValue]:

@@ -15,17 +15,17 @@ EmitValue = Callable[..., SSAValue]
 
 _LOG2_E = 1.4426950408889634
 _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4  # the first has few bits, so that products with integers are exact
-_ROUNDING = 12582912.0  # 1.5 * 2^23: adding it rounds a float to an integer, which is in the low bits
+_ROUNDING = 12582912.0  # 1.5 * 2^23: its addition rounds a float to an integer in the low bits
 _ROUNDING_BITS = 0x4B400000
 _INFINITY = float("inf")
-# For arguments between these limits, exponentials are normal numbers; below they are 0, above they are infinite.
+# Between these limits, exponentials are normal numbers; below, they are 0; above, they are infinite.
 _LEAST, _MOST = -87.33655, 88.72284
 # e^r = 1 + r + r^2 * polynomial for |r| <= ln 2 / 2 (the coefficients of Cephes' expf).
 _POLYNOMIAL = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
 
 
 def choose(w: Loops, predicate: str, a: Number, b: Number, x: Number, y: Number) -> SSAValue:
-    """Return ``x`` where the comparison ``predicate`` (``eq``, ``gt``, ``ge``) of ``a`` and ``b`` is true, else ``y``.
+    """Return ``x`` if the comparison ``predicate`` (``eq``, ``gt``, ``ge``) of ``a`` and ``b`` is true, else ``y``.
 
     Comparisons with NaN are false. Operands are floats or vectors of floats; at least one of them is an SSA value.
     """
@@ -37,12 +37,12 @@ def choose(w: Loops, predicate: str, a: Number, b: Number, x: Number, y: Number)
 
 
 def larger(w: Loops, a: Number, b: Number) -> SSAValue:
-    """Return ``a`` where ``a > b``, else ``b``, also if either is NaN: one instruction on x86."""
+    """Return ``a`` if ``a > b``, else ``b``, also for NaN, which is one instruction on x86."""
     return choose(w, "gt", a, b, a, b)
 
 
 def smaller(w: Loops, a: Number, b: Number) -> SSAValue:
-    """Return ``a`` where ``a < b``, else ``b``, also if either is NaN."""
+    """Return ``a`` if ``a < b``, else ``b``, also for NaN."""
     return choose(w, "gt", b, a, a, b)
 
 
@@ -57,7 +57,6 @@ def _lane_count(x: SSAValue) -> int:
 
 
 def _bits(w: Loops, x: SSAValue) -> SSAValue:
-    """Return the bits of a vector of floats as integers."""
     return w.bitcast(x, lanes(_lane_count(x), i32))
 
 
@@ -89,7 +88,7 @@ def _reduced(w: Loops, x: SSAValue) -> tuple[SSAValue, SSAValue]:
 
 
 def exponential(w: Loops, x: SSAValue) -> SSAValue:
-    """``e^x``, with 0 in place of subnormal numbers: multiplying subnormal numbers takes many times as long."""
+    """Return ``e^x``, with 0 instead of subnormal numbers, which are many times slower to multiply."""
     exponent, value = _reduced(w, clamped(w, x, _LEAST, _MOST))
     found = w.bitcast(w.add(_bits(w, w.add(value, 1.0)), exponent), x.type)
     found = choose(w, "ge", x, _MOST, _INFINITY, found)
@@ -98,7 +97,6 @@ def exponential(w: Loops, x: SSAValue) -> SSAValue:
 
 
 def _minus_one(w: Loops, x: SSAValue) -> SSAValue:
-    """``e^x - 1`` for ``x <= 0``, precise around 0."""
     exponent, value = _reduced(w, clamped(w, x, _LEAST, 0.0))
     one = w.constant(1.0, x.type)
     scale = w.bitcast(w.add(_bits(w, one), exponent), x.type)
@@ -106,7 +104,7 @@ def _minus_one(w: Loops, x: SSAValue) -> SSAValue:
 
 
 def small_integers(w: Loops, x: SSAValue) -> SSAValue:
-    """Convert whole floats below 2^22 to integers: add a large number, and take the low bits of the sum."""
+    """Convert whole floats below 2^22 to integers: add a large number, and use the low bits of the sum."""
     return w.sub(_bits(w, w.add(x, _ROUNDING)), _ROUNDING_BITS)
 
 
@@ -118,7 +116,7 @@ def rounded(w: Loops, x: SSAValue) -> SSAValue:
     """Round a float or a vector of floats to the nearest integer, halves away from zero."""
     whole = w.function("trunc", x)
     rest = w.function("fabs", w.sub(x, whole))
-    # 1 where the rest is at least a half; doubling the rest is exact, adding a half to it is not
+    # 1 if the rest is at least a half; doubling the rest is exact, but adding a half is not
     up = w.function("trunc", w.add(rest, rest))
     return w.add(whole, w.function("copysign", up, x))
 
@@ -128,7 +126,7 @@ def _negative(w: Loops, x: SSAValue) -> SSAValue:
 
 
 def logistic(w: Loops, x: SSAValue) -> SSAValue:
-    """``1 / (1 + e^-x)``."""
+    """Return ``1 / (1 + e^-x)``."""
     one = w.constant(1.0, x.type)
     return w.div(one, w.add(one, exponential(w, _negative(w, x))))
 
@@ -138,7 +136,7 @@ def _hard_swish(w: Loops, x: SSAValue) -> SSAValue:
 
 
 def _leaky(predicate: str) -> EmitValue:
-    """``x`` where the comparison ``predicate`` of ``x`` with zero is true, else ``x * slope``."""
+    """Return ``x`` if the comparison ``predicate`` of ``x`` with zero is true, else ``x * slope``."""
     return lambda w, x, slope: choose(w, predicate, x, 0.0, x, w.mul(x, slope))
 
 
@@ -157,20 +155,20 @@ def _error_function(w: Loops, x: SSAValue) -> SSAValue:
 
 
 def _gelu(w: Loops, x: SSAValue) -> SSAValue:
-    """``x * (1 + erf(x / sqrt 2)) / 2``."""
+    """Return ``x * (1 + erf(x / sqrt 2)) / 2``."""
     error = _error_function(w, w.mul(x, 0.7071067811865476))
     above = w.add(w.constant(1.0, x.type), error)
     return w.mul(w.mul(x, 0.5), above)
 
 
 def _gelu_tanh(w: Loops, x: SSAValue) -> SSAValue:
-    """``x * (1 + tanh(u)) / 2``, which is ``x * logistic(2u)``, for ``u = sqrt(2/pi) * (x + 0.044715 x^3)``."""
+    """Return ``x * (1 + tanh(u)) / 2 = x * logistic(2u)`` for ``u = sqrt(2/pi) * (x + 0.044715 x^3)``."""
     u = w.fused(w.mul(w.mul(x, x), x), 0.044715, x)
     return w.mul(x, logistic(w, w.mul(u, 1.5957691216057308)))
 
 
 def squared_difference(w: Loops, a: SSAValue, b: SSAValue) -> SSAValue:
-    """``(a - b)^2`` of floats or integers."""
+    """Return ``(a - b)^2`` of floats or integers."""
     difference = w.sub(a, b)
     return w.mul(difference, difference)
 
@@ -188,7 +186,7 @@ _LEAST_NORMAL = 2.0**-126
 
 
 def tanh(w: Loops, x: SSAValue) -> SSAValue:
-    """The hyperbolic tangent."""
+    """Return the hyperbolic tangent."""
     limited = clamped(w, x, -_TANH_BOUND, _TANH_BOUND)
     square = w.mul(limited, limited)
     top = w.mul(limited, _polynomial(w, _TANH_TOP, square))
@@ -196,7 +194,7 @@ def tanh(w: Loops, x: SSAValue) -> SSAValue:
 
 
 def logarithm(w: Loops, x: SSAValue) -> SSAValue:
-    """The natural logarithm; subnormal numbers are scaled up first."""
+    """Return the natural logarithm; subnormal numbers are scaled up first."""
     type = x.type
     zero, infinity, least = (w.constant(value, type) for value in (0.0, _INFINITY, _LEAST_NORMAL))
     large = w.mul(x, 2.0**23)
@@ -220,16 +218,16 @@ def _within(low: float, high: float) -> EmitValue:
 
 
 def _root(w: Loops, x: SSAValue) -> SSAValue:
-    """``x`` to the power of 1/2, which differs from the square root at -0 and minus infinity."""
+    """Return ``x`` to the power of 1/2, which differs from the square root at -0 and minus infinity."""
     return choose(w, "eq", x, -_INFINITY, _INFINITY, w.add(w.function("sqrt", x), 0.0))
 
 
 def _sign(w: Loops, x: SSAValue) -> SSAValue:
-    large = 2.0**127  # a factor that, applied twice, raises even the smallest number above 1
+    large = 2.0**127  # two products with this factor raise even the smallest number above 1
     return w.add(clamped(w, w.mul(w.mul(x, large), large), -1.0, 1.0), 0.0)  # adding 0 turns -0 into 0
 
 
-# Kernels refer to operations by their index in this table: append new operations at the end.
+# Kernels refer to operations by their index in this table, so append new operations at the end.
 OPERATIONS: dict[str, EmitValue] = {
     "ADD": Loops.add,
     "SUB": Loops.sub,

@@ -1,7 +1,7 @@
 """Kernels that move elements: fills and copies of bytes, and moves by index maps.
 
-Fills, copies and paddings may write beyond the end of their result: such bytes are overwritten later, or lie in the gap
-after a buffer. Moves by index maps write only their own elements.
+Fills, copies and paddings may write beyond the end of their result, into bytes that are overwritten later or into the
+gap after a buffer. Moves by index maps write only their own elements.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ _ROWS = {
 
 @kernel(**_ROWS, first=INDEX)
 def copy_rows(w: Loops, helpers: Helpers) -> None:
-    """Copy rows of bytes into rows of another pitch, which start at byte ``first``; write no bytes between the rows."""
+    """Copy rows of bytes into rows of another pitch from byte ``first``, without writing bytes between the rows."""
     _copy_rows(w, w["first"])
 
 
 @kernel(**_ROWS, places=WORDS, at=INDEX, room=INDEX, step=INDEX)
 def update_rows(w: Loops, helpers: Helpers) -> None:
-    """Copy rows as :func:`copy_rows` does, to byte ``step * places[at]``, with ``places[at]`` limited to [0, room]."""
+    """Copy rows like :func:`copy_rows`, to byte ``step * places[at]``, with ``places[at]`` limited to [0, room]."""
     place = w.to_index(w.load(w["places"], w["at"]))
     _copy_rows(w, w.mul(w.least(w.most(place, 0), w["room"]), w["step"]))
 
@@ -92,14 +92,14 @@ _IMAGES: dict[str, Attribute] = {
 
 @kernel(**_IMAGES, fill=i32)
 def pad_image(w: Loops, helpers: Helpers) -> None:
-    """Pad images with words ``fill``; a result has ``image_bytes``, with rows of ``pitch`` bytes from ``first`` on."""
+    """Pad images with words ``fill``; each result has ``image_bytes``, with rows of ``pitch`` bytes from ``first``."""
     filling = w.bitcast(w.broadcast(w["fill"], CHUNK // 4), lanes(CHUNK, i8))
     _pad(w, lambda _: filling)
 
 
 @kernel(**_IMAGES, fills=WORDS)
 def pad_images(w: Loops, helpers: Helpers) -> None:
-    """Surround each image by copies of its own byte in ``fills``."""
+    """Surround each image by copies of its byte in ``fills``."""
     _pad(w, lambda number: w.broadcast(w.narrow(w.load(w["fills"], number), i8), CHUNK))
 
 
@@ -136,7 +136,7 @@ def _buffers(options: Options) -> dict[str, Attribute]:
 
 
 def copy_run(w: Loops, source: SSAValue, target: SSAValue, count: SSAValue, size: int, *, single: bool) -> None:
-    """Copy ``count`` neighbouring elements, one by one if ``single``, which is quicker for few elements."""
+    """Copy ``count`` neighbouring elements; with ``single``, one by one, which is faster for few elements."""
     lanes = CHUNK // size
 
     def chunk(k: SSAValue) -> None:
@@ -185,7 +185,7 @@ def _runs(options: Options) -> Parameters:
 
 @kernel_by_options(_runs)
 def copy_runs(w: Loops, helpers: Helpers, *, size: int, single: int) -> None:
-    """Copy ``rows`` runs of ``run`` neighbours from the places in ``table``; skip runs with a negative place."""
+    """Copy ``rows`` runs of ``run`` neighbours from the indices in ``table``; skip runs with a negative index."""
     none = w.constant(0)
 
     def row(index: SSAValue) -> None:

@@ -1,9 +1,9 @@
 """Kernels of LSTM cells over a sequence, on floats and on quantised values.
 
-Results are ``[outer, inner, channels]``, with time as the outer or the inner axis. Rows are written in this order: the
-next row overwrites the elements that a vector writes beyond the last channel. ``hidden`` has two rows of ``padded``
-elements per sequence. Each step reads one row and writes the other; the last step writes the first row. The values of
-the four gates are adjacent: input, forget, cell, output.
+Results are ``[outer, inner, channels]``, with time as the outer or the inner axis. Rows are written in this order,
+because the next row overwrites the elements that a vector writes beyond the last channel. ``hidden`` has two rows of
+``padded`` elements per sequence. Each step reads one row and writes the other, and the last step writes the first row.
+The values of the four gates are adjacent: input, forget, cell, output.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ _SEQUENCE: dict[str, Attribute] = {"outer": INDEX, "inner": INDEX, "channels": I
 
 @kernel(input=REALS, weights=REALS, hidden=REALS, cell=REALS, output=REALS, clip=f32, **_SEQUENCE)
 def lstm_reals(w: Loops, helpers: Helpers, *, time_outer: int, clip: int) -> None:
-    """An LSTM cell on floats. ``input`` has the gates' sums over inputs and biases, ``[outer, inner, gates, padded]``.
+    """Compute an LSTM cell on floats.
 
-    The weights of the hidden values are ``[channel][gate][padded]``. The state of the cell stays in ``cell``. If the
-    option ``clip`` is set, the parameter ``clip`` limits the state.
+    ``input``: the gates' sums over inputs and biases, ``[outer, inner, gates, padded]``. The weights of the hidden
+    values are ``[channel][gate][padded]``. The state of the cell stays in ``cell``. With option ``clip``, the parameter
+    ``clip`` limits the state.
     """
 
     def step(row: SSAValue, old: SSAValue, new: SSAValue, sequence: SSAValue) -> None:
@@ -76,7 +77,7 @@ def lstm_reals(w: Loops, helpers: Helpers, *, time_outer: int, clip: int) -> Non
 
 
 def _through_time(w: Loops, time_outer: int, step: Callable[[SSAValue, SSAValue, SSAValue, SSAValue], None]) -> None:
-    """Call ``step(row, old, new, sequence)`` for every row; ``old`` and ``new`` are offsets of the hidden values."""
+    """Call ``step(row, old, new, sequence)`` for every row; ``old``, ``new``: offsets of the hidden values."""
     steps, sequences = (w["outer"], w["inner"]) if time_outer else (w["inner"], w["outer"])
     half = w.mul(sequences, w["padded"])
 
@@ -112,7 +113,7 @@ def _through_time(w: Loops, time_outer: int, step: Callable[[SSAValue, SSAValue,
     **_SEQUENCE,
 )
 def lstm_codes(w: Loops, helpers: Helpers, *, time_outer: int) -> None:
-    """An LSTM cell on stored 8-bit values, in the integer arithmetic of numerics.lstm.
+    """Compute an LSTM cell on stored 8-bit values, in the integer arithmetic of numerics.lstm.
 
     ``input`` has ``features`` values per row. Both weight buffers are ``[block of channels][four inputs][channel][4]``
     over the channels of all gates, and both tables have the rows ``GATE_FIELDS``. The functions of gates and cell are
@@ -172,16 +173,14 @@ def lstm_codes(w: Loops, helpers: Helpers, *, time_outer: int) -> None:
 
 
 def _limited(w: Loops, sums: SSAValue) -> SSAValue:
-    """Limit sums to 16 bits."""
     return w.least(w.most(sums, -_LARGEST - 1), _LARGEST)
 
 
 def _function(w: Loops, table: str, code: SSAValue) -> SSAValue:
-    """Look up a 16-bit value in a table."""
     return w.widen(w.load(w[table], w.to_index(w.logical_and(code, 0xFFFF))), i32)
 
 
 def _rounded(w: Loops, value: SSAValue, half: SSAValue | int, shift: SSAValue | int) -> SSAValue:
-    """Return ``value / 2^shift``, halves rounded away from zero."""
+    """Return ``value / 2^shift``, with halves rounded away from zero."""
     away = w.add(w.add(value, half), w.shift_right(value, 31))
     return w.shift_right(away, shift)

@@ -27,9 +27,9 @@ _MODULES = ("windows", "elementwise", "rows", "moves", "recurrent")
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel: ``write(loops, helpers, **options)`` writes the body of its function.
+    """Kernel; ``write(loops, helpers, **options)`` writes the body of its function.
 
-    ``parameters(options)`` are the function's parameters; ``depth`` is empty unless its calls are :func:`divisible`.
+    ``parameters(options)``: the function's parameters. ``depth``: empty unless its calls are :func:`divisible`.
     """
 
     name: str
@@ -57,10 +57,11 @@ BY_PIXEL = ("starts", "owners")
 
 
 def divisible(*depth: str) -> Callable[[Kernel], Kernel]:
-    """Return a decorator for a kernel one call of which can be divided into calls for parts of the pixels.
+    """Return a decorator for a kernel whose calls can be divided into calls for parts of the pixels.
 
-    The result has ``channels`` elements for each of ``pixels``. It is computed in ``blocks`` of channels and tiles of
-    ``rows`` (an option) pixels. The product of the parameters ``depth`` is the number of multiplications per element.
+    The result has ``channels`` elements for each of ``pixels``. The kernel computes it in ``blocks`` of channels and
+    tiles of ``rows`` (an option) pixels. The product of the parameters ``depth`` is the number of multiplications per
+    element.
     """
     return lambda found: replace(found, depth=depth)
 
@@ -75,7 +76,7 @@ def find_kernel(name: str) -> Kernel:
 
 
 class Helpers:
-    """Small functions that kernels call, made on first use; ``dot`` names the instructions that multiply bytes."""
+    """Small functions that kernels call, created on first use; ``dot``: the instructions that multiply bytes."""
 
     def __init__(self, dot: str) -> None:
         self._dot = dot
@@ -111,7 +112,7 @@ _REGISTER = 16  # bytes of a NEON register: the factors of four sums of four pro
 def _scale(w: Loops) -> SSAValue:
     """Return ``multiply(sums, q, -shift)`` of numerics.fixed.
 
-    Where ``shift`` > 0, all bits of ``round`` are set. This mask subtracts 1 from negative numbers, so that halves are
+    If ``shift`` > 0, all bits of ``round`` are set. This mask subtracts 1 from negative numbers, so that halves are
     rounded away from zero. ``half`` is ``2^shift / 2``. The product plus ``half`` must stay below 2^31.
     """
     scaled = _doubling_high(w, w["sums"], w["q"])
@@ -135,7 +136,7 @@ def _doubling_high(w: Loops, a: SSAValue, b: SSAValue) -> SSAValue:
 
 
 def within(w: Loops, scaled: SSAValue, limits: Sequence[SSAValue], element: Attribute) -> SSAValue:
-    """Add a zero point to scaled sums, clamp and narrow them to ``element``; ``limits`` are zero point, low, high."""
+    """Add a zero point to scaled sums, clamp and narrow them to ``element``; ``limits``: zero point, low, high."""
     zero, low, high = limits
     return w.narrow(w.least(w.most(w.add(scaled, zero), low), high), lanes(LANES, element))
 
@@ -208,7 +209,6 @@ def _neon(w: Loops, name: str) -> Callable[[SSAValue, SSAValue, SSAValue], SSAVa
 
 
 def _spread(w: Loops) -> SSAValue:
-    """Return a register with the four inputs in each of its quarters."""
     return w.bitcast(w.broadcast(w.bitcast(w["x"], lanes(1, i32)), 4), lanes(_REGISTER, i8))
 
 
@@ -216,7 +216,7 @@ def _sdot(w: Loops) -> SSAValue:
     """Multiply by Arm's dot product of signed bytes (the feature dotprod).
 
     Unsigned inputs become signed by subtracting 128. The difference, 128 times the sum of the weights, is added again.
-    It is the same for all pixels of a tile and therefore computed once.
+    It is computed once, because it is the same for all pixels of a tile.
     """
     sdot, register = _neon(w, "sdot"), lanes(_REGISTER, i8)
     lowered = w.xor(_spread(w), w.constant(-128, register))
@@ -246,4 +246,4 @@ HELPERS: dict[str, tuple[Parameters, Callable[[Loops], SSAValue]]] = {
     **dict.fromkeys(("dot_pairs_usdot", "dot_pairs_sdot", "dot_pairs_portable"), (_PAIRS, _portable_pairs)),
     "dot_pairs_shifts": (_PAIRS, lambda w: _shifted(w, 2, w.widen(w["x"], lanes(2, i32)))),
 }
-"""Parameters and body of each helper function: scaling, and products of four bytes or of two values of 16 bits."""
+"""Parameters and body of each helper function: scaling, and products of four bytes or of two 16-bit values."""

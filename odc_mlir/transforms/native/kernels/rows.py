@@ -49,7 +49,7 @@ Step = Callable[[SSAValue, int, SSAValue], SSAValue]
 
 
 class _Row:
-    """One row of ``length`` floats, starting at ``begin``: whole vectors, then single elements."""
+    """Row of ``length`` floats from ``begin``, processed as whole vectors and then single elements."""
 
     def __init__(self, w: Loops, begin: SSAValue, length: SSAValue) -> None:
         self.w, self.begin, self.length = w, begin, length
@@ -67,19 +67,18 @@ class _Row:
         return w.loop(whole, self.length, 1, lambda k, state: [step(k, 1, state[0])], [join(many)])[0]
 
     def sum(self, term: Callable[[SSAValue, SSAValue], SSAValue], type: Attribute = f32) -> SSAValue:
-        """Return the last state of ``state = term(x, state)`` over the elements one by one; the first state is 0."""
+        """Return the last state of ``state = term(x, state)`` over single elements; the first state is 0."""
         w, zero = self.w, self.w.constant(0.0, lanes(1, type))
         return w.loop(0, self.length, 1, lambda k, state: [term(self.load(k, 1), state[0])], [zero])[0]
 
     def largest(self) -> SSAValue:
-        """Return the largest element, as a vector of one."""
         w = self.w
         return self.over(
             lambda k, count, state: larger(w, self.load(k, count), state), _LOWEST, lambda many: largest_lane(w, many)
         )
 
     def each(self, body: Callable[[SSAValue, int], SSAValue]) -> None:
-        """Store ``body(k, count)`` for every ``count`` elements from ``k`` on."""
+        """Store ``body(k, count)`` for every ``count`` elements from ``k``."""
         whole = self._whole()
         self.w.each(0, whole, LANES, lambda k: self.store(body(k, LANES), k))
         self.w.each(whole, self.length, 1, lambda k: self.store(body(k, 1), k))
@@ -98,7 +97,7 @@ def _sum_lanes(w: Loops, many: SSAValue) -> SSAValue:
 
 @kernel(input=REALS, output=REALS, rows=INDEX, classes=INDEX, beta=f32)
 def softmax_reals(w: Loops, helpers: Helpers) -> None:
-    """Softmax of floats along rows of ``classes``."""
+    """Compute softmax of floats along rows of ``classes``."""
 
     def body(row: _Row) -> None:
         largest = row.largest()
@@ -117,7 +116,7 @@ def softmax_reals(w: Loops, helpers: Helpers) -> None:
 
 @kernel(input=REALS, output=REALS, rows=INDEX, classes=INDEX)
 def log_softmax_reals(w: Loops, helpers: Helpers) -> None:
-    """Logarithm of softmax of floats along rows: ``x - max - log(sum(e^(x - max)))``."""
+    """Compute the logarithm of softmax of floats along rows: ``x - max - log(sum(e^(x - max)))``."""
 
     def body(row: _Row) -> None:
         largest = row.largest()
@@ -214,12 +213,12 @@ def _product(w: Loops, a: SSAValue, b: SSAValue) -> SSAValue:
 
 
 def _leading_zeros(w: Loops, total: SSAValue) -> SSAValue:
-    """Return the number of leading zeros of ``total``, taken as a 32-bit number."""
+    """Return the number of leading zeros of ``total`` as a 32-bit number."""
     return w.sub(w.intrinsic("llvm.ctlz.i64", [total, w.constant(0, i1)], i64), 32)
 
 
 def _reciprocal(w: Loops, total: SSAValue) -> tuple[SSAValue, SSAValue]:
-    """Return ``(r, leading zeros)`` of a sum in Q12 in 64 bits, as numerics.transcendental.reciprocal does."""
+    """Return ``(r, leading zeros)`` of a sum in Q12 in 64 bits, like numerics.transcendental.reciprocal."""
     zeros = _leading_zeros(w, total)
     normal = w.sub(w.shift_left(total, zeros), 1 << 31)
     half = w.shift_right(w.add(normal, 1 << 31), 1)
@@ -235,9 +234,9 @@ _SOFTMAX: dict[str, Attribute] = {"rows": INDEX, "classes": INDEX}
 
 @kernel(input=BYTES, values=WORDS, terms=WORDS, output=BYTES, **_SOFTMAX)
 def softmax_codes(w: Loops, helpers: Helpers) -> None:
-    """Softmax of 8-bit values with a result scale of 1/256, equal to numerics.softmax.
+    """Compute softmax of 8-bit values with a result scale of 1/256, equal to numerics.softmax.
 
-    ``values`` and ``terms`` are tables indexed by distance: exponentials, and the terms that they add to the sum.
+    ``values``, ``terms``: tables by distance of exponentials, and of the terms that they add to the sum.
     """
 
     def shares(total: SSAValue) -> Callable[[SSAValue], SSAValue]:
@@ -262,9 +261,9 @@ def softmax_codes(w: Loops, helpers: Helpers) -> None:
 
 @kernel(input=SHORTS, terms=SHORTS, inverses=WORDS, output=SHORTS, **_SOFTMAX)
 def softmax_wide(w: Loops, helpers: Helpers) -> None:
-    """Softmax of 16-bit values with a result scale of 1/32768, equal to numerics.int16.
+    """Compute softmax of 16-bit values with a result scale of 1/32768, equal to numerics.int16.
 
-    ``terms`` is a table of exponentials by distance; ``inverses`` has reciprocals, interpolated in steps of 128.
+    ``terms``: table of exponentials by distance. ``inverses``: reciprocals, interpolated in steps of 128.
     """
 
     def term(below: SSAValue) -> SSAValue:
@@ -293,7 +292,7 @@ def softmax_wide(w: Loops, helpers: Helpers) -> None:
 
 
 _LOW, _HIGH = -128, 127
-_OFFSET = 128  # is added to values when they are stored
+_OFFSET = 128  # offset of stored values
 
 _Scaling = tuple[SSAValue, SSAValue, SSAValue]  # scale, its inverse, zero point as a float
 
@@ -380,7 +379,7 @@ TYPES = ("float32", "int16", "int32", "int64", "uint8")  # uint8 also holds bool
 
 
 def _combination(w: Loops, name: str, dtype: str) -> tuple[Combine, float]:
-    """Return the function that combines elements, and its initial value. Extremes of floats ignore NaN."""
+    """Return the function that combines elements, and its initial value; extremes of floats ignore NaN."""
     if name == "SUM":
         return w.add, 0
     if name == "REDUCE_PROD":
@@ -413,7 +412,7 @@ def _parameters(options: Options) -> Parameters:
 
 @kernel_by_options(_parameters)
 def reduce(w: Loops, helpers: Helpers, *, name: int, kind: int, wide: int) -> None:
-    """Combine all elements along the middle axis, for 16 neighbours of ``inner`` at a time if ``wide``."""
+    """Combine all elements along the middle axis; with ``wide``, for 16 neighbours of ``inner`` at a time."""
     dtype = TYPES[kind]
     combine, start = _combination(w, NAMES[name], dtype)
     first = w.constant(start, lanes(LANES, STORED[dtype]) if wide else STORED[dtype])
@@ -434,7 +433,7 @@ def reduce(w: Loops, helpers: Helpers, *, name: int, kind: int, wide: int) -> No
 
 @kernel(input=REALS, output=REALS, outer=INDEX, count=INDEX, scale=f32)
 def sum_rows(w: Loops, helpers: Helpers) -> None:
-    """The sum of every row of floats, multiplied by ``scale``; 16 elements are added at a time."""
+    """Compute the sum of every row of floats times ``scale``; 16 elements are added at a time."""
     whole = w.sub(w["count"], w.logical_and(w["count"], LANES - 1))
 
     def row(number: SSAValue) -> None:
@@ -453,7 +452,7 @@ def sum_rows(w: Loops, helpers: Helpers) -> None:
 
 @kernel_by_options(lambda options: {**_parameters(options), "output": buffer(i64 if options["long"] else i32)})
 def place_of_extreme(w: Loops, helpers: Helpers, *, largest: int, kind: int, long: int) -> None:
-    """The index of the first largest (or smallest) element along the middle axis; NaN is ignored."""
+    """Return the index of the first largest or smallest element along the middle axis; NaN does not count."""
     dtype, order = TYPES[kind], "gt" if largest else "lt"
 
     def better(value: SSAValue, best: SSAValue) -> SSAValue:
@@ -475,7 +474,7 @@ def place_of_extreme(w: Loops, helpers: Helpers, *, largest: int, kind: int, lon
 
 @kernel_by_options(_parameters)
 def running_sum(w: Loops, helpers: Helpers, *, kind: int, exclusive: int, reverse: int) -> None:
-    """Running sums along the middle axis."""
+    """Compute running sums along the middle axis."""
     zero = w.constant(0, STORED[TYPES[kind]])
 
     def column(begin: SSAValue, _: SSAValue) -> None:

@@ -1,10 +1,9 @@
 """Kernels on windows of images: weighted sums (over whole windows or per channel), pools, and interpolation.
 
 Sums of one tile, pixels by channels, stay in registers. The last tile of pixels starts earlier so that it is full.
-Blocks of channels are computed from the last to the first, and pixels in ascending order: elements that a vector writes
-beyond the last channel are overwritten by the pixel to which they belong.
-
-Floats are added up in another order than on the host, with fused multiply-adds, so that results differ by rounding.
+Kernels compute blocks of channels from the last to the first, and pixels in ascending order. A pixel then overwrites
+its elements that a vector of the previous pixel has written. Floats are added in another order than on the host, with
+fused multiply-adds, so that results differ by rounding.
 """
 
 from __future__ import annotations
@@ -68,7 +67,6 @@ _HYBRID = {"totals": WORDS, "factors": REALS, "bias": REALS, "scales": REALS, "z
 
 
 def _requantising(options: Options) -> Parameters:
-    """Return the parameters of requantised sums: ``table`` has a row per field, padded to whole blocks of channels."""
     wide = "long" in options
     table = buffer(i64) if options.get("long") else WORDS
     return {"table": table, "output": SHORTS if wide else BYTES, "zero": i32, "low": i32, "high": i32}
@@ -81,7 +79,7 @@ Values = Sequence[SSAValue]
 class Accumulator:
     """Initial values and final results of a kernel's sums for 16 neighbouring channels.
 
-    Sums start at ``start(channel)``. ``result(sums, of_channels(channel), of_pixel(pixel))`` is the stored result;
+    Sums start at ``start(channel)``. ``result(sums, of_channels(channel), of_pixel(pixel))`` is the stored result.
     ``sums`` is one vector of 32-bit sums, or both halves of a vector of 64-bit sums.
     """
 
@@ -93,7 +91,7 @@ class Accumulator:
 
 @dataclass(frozen=True)
 class Multiplication:
-    """The multiply-add of a kernel: ``multiply(sums, inputs(place), weights)`` adds ``unit`` products to each sum."""
+    """Multiply-add of a kernel: ``multiply(sums, inputs(place), weights)`` adds ``unit`` products to each sum."""
 
     unit: int
     inputs: Callable[[SSAValue], SSAValue]
@@ -103,7 +101,7 @@ class Multiplication:
 def _store(
     w: Loops, a: Accumulator, sums: Sequence[Sequence[Values]], pixel: SSAValue, place: SSAValue, channel: SSAValue
 ) -> None:
-    """Store the results of a tile, ``sums[pixel][vector of channels]``, from element ``place`` of each pixel on."""
+    """Store the results of a tile, ``sums[pixel][vector of channels]``, from element ``place`` of each pixel."""
     fields = [a.of_channels(w.add(channel, v * LANES)) for v in range(len(sums[0]))]
     for i, own in enumerate(sums):
         number = w.add(pixel, i)
@@ -124,15 +122,16 @@ def _each_tile(
     split: bool = False,
     strided: bool = False,
 ) -> None:
-    """Add up whole windows for ``rows`` pixels by ``16 * vectors`` channels at a time.
+    """Add whole windows for ``rows`` pixels by ``16 * vectors`` channels at a time.
 
-    ``starts`` has the offset of each pixel's first input. A row of a window is a run of neighbouring inputs; ``runs``
-    has the distance of each run from the first input. Weights are packed as
-    ``[block of channels][run][unit inputs][channel][unit]``, padded with zeros to whole units. If ``strided``, weights
-    are read with the steps ``weight_step`` between inputs and ``block_step`` between blocks of channels.
+    ``starts``: offset of each pixel's first input. A row of a window is a run of neighbouring inputs. ``runs``:
+    distance of each run from the first input. Weights are packed as ``[block of channels][run][unit
+    inputs][channel][unit]``, padded with zeros to whole units. With ``strided``, weights have the steps ``weight_step``
+    between inputs and ``block_step`` between blocks of channels.
 
-    If ``offset``, the parameter ``offset`` was subtracted from all weights. The offset is multiplied by the sum of a
-    pixel's inputs, which the weights ``ones`` compute. If ``split``, only sums of single runs fit into 32 bits.
+    With ``offset``, the parameter ``offset`` was subtracted from all weights. The kernel multiplies the offset by the
+    sum of a pixel's inputs, which it computes with the weights ``ones``. With ``split``, only sums of single runs fit
+    into 32 bits.
     """
     width, unit = LANES * vectors, product.unit
     columns = 2 * vectors if split else vectors + offset  # vectors of sums per pixel
@@ -161,7 +160,7 @@ def _each_tile(
                         w.load_lanes(w["weights"], w.add(weight, v * unit * LANES), unit * LANES)
                         for v in range(vectors)
                     ]
-                    if offset:  # four weights, the same ones for 16 channels
+                    if offset:  # the same four weights for 16 channels
                         ones = w.bitcast(w.load_lanes(w["ones"], k, unit), lanes(1, i32))
                         factors.append(w.bitcast(w.broadcast(ones, LANES), WEIGHTS))
                     result = []
@@ -196,7 +195,7 @@ def _each_tile(
 
 
 def _completed(w: Loops, sums: Values, missing: Values) -> Values:
-    """Add the weights' offset, if there is one in ``missing``, times the sum of the inputs to the sums of a pixel."""
+    """Add the weights' offset ``missing``, if any, times the sum of the inputs to the sums of a pixel."""
     if not missing:
         return sums
     share = w.mul(sums[-1], missing[0])
@@ -214,9 +213,9 @@ def each_window(
 ) -> None:
     """Combine the taps of ``rows`` windows at a time, separately for each of 16 channels.
 
-    ``starts`` has the offset of each pixel's first input, ``taps`` the distance of each tap from the first input.
-    ``combine(sums, inputs, weights)`` adds one tap; ``weights`` loads from ``[tap][channel]``, padded to whole blocks.
-    If ``in_blocks``, float sums are added up in blocks, see :meth:`Loops.sum_in_blocks`.
+    ``starts``: offset of each pixel's first input. ``taps``: distance of each tap from the first input. ``combine(sums,
+    inputs, weights)`` adds one tap. ``weights`` loads from ``[tap][channel]``, padded to whole blocks. With
+    ``in_blocks``, float sums are added in blocks, see :meth:`Loops.sum_in_blocks`.
     """
     last = w.sub(w["pixels"], rows)
     padded = w.mul(w["blocks"], LANES)
@@ -250,7 +249,6 @@ def each_window(
 
 
 def _lengthened(w: Loops, sums: SSAValue) -> Values:
-    """Return the halves of a vector, widened to 64 bits."""
     return [w.widen(w.shuffle(sums, sums, range(first, first + _HALF)), _LONG) for first in (0, _HALF)]
 
 
@@ -292,8 +290,8 @@ def requantisation(w: Loops, helpers: Helpers, width: int) -> Accumulator:
 def _scaling(w: Loops) -> Accumulator:
     """Return the accumulator for float activations that were quantised at run time, see numerics.hybrid.
 
-    ``owners`` has the image of each pixel; each image has a scale and a zero point. ``zero * totals``, where ``totals``
-    are sums of weights, is subtracted from a sum. ``scale * factor``, the bias and the fused activation follow.
+    ``owners``: image of each pixel; each image has a scale and a zero point. The result of a sum is ``(sum - zero *
+    totals) * scale * factor``, plus bias, then the fused activation. ``totals`` are sums of weights.
     """
     low, high = w.broadcast(w["low"], LANES), w.broadcast(w["high"], LANES)
 
@@ -315,7 +313,7 @@ def _scaling(w: Loops) -> Accumulator:
 
 
 def limit(w: Loops, clamp: int) -> Callable[[SSAValue], SSAValue]:
-    """Return the function that limits float results to the bounds of the fused activation, if ``clamp``."""
+    """Return the function that limits float results to the bounds of the fused activation if ``clamp`` is set."""
     if not clamp:
         return lambda value: value
     low, high = (w.broadcast(w[name], LANES) for name in ("low", "high"))
@@ -323,13 +321,11 @@ def limit(w: Loops, clamp: int) -> Callable[[SSAValue], SSAValue]:
 
 
 def _floats(w: Loops, clamp: int) -> Accumulator:
-    """Return the accumulator of float sums, which start at ``bias``, a buffer padded to whole blocks."""
     limited = limit(w, clamp)
     return Accumulator(lambda channel: w.load_lanes(w["bias"], channel, LANES), lambda sums, *_: limited(sums[0]))
 
 
 def _dots(w: Loops, helpers: Helpers, helper: str, unit: int) -> Multiplication:
-    """Return the multiply-add of ``unit`` neighbouring inputs by a helper function."""
     return Multiplication(
         unit, lambda place: w.load_lanes(w["input"], place, unit), lambda *operands: w.call(helpers[helper], *operands)
     )
@@ -339,7 +335,7 @@ def _dots(w: Loops, helpers: Helpers, helper: str, unit: int) -> Multiplication:
 @kernel_by_options(lambda options: {"input": BYTES, "weights": BYTES, "ones": BYTES, "offset": i32, **_TILES,
                                     **_requantising(options)})  # fmt: skip
 def convolve(w: Loops, helpers: Helpers, *, rows: int, vectors: int, offset: int) -> None:
-    """Sums over whole windows of unsigned bytes, requantised to bytes."""
+    """Compute sums over whole windows of unsigned bytes, requantised to bytes."""
     accumulator = requantisation(w, helpers, LANES * vectors)
     _each_tile(w, accumulator, _dots(w, helpers, "dot", 4), rows, vectors, offset=bool(offset))
 
@@ -347,14 +343,14 @@ def convolve(w: Loops, helpers: Helpers, *, rows: int, vectors: int, offset: int
 @divisible("run_count", "run_length")
 @kernel(input=BYTES, weights=BYTES, ones=BYTES, offset=i32, **_TILES, **_HYBRID)
 def convolve_hybrid(w: Loops, helpers: Helpers, *, rows: int, vectors: int, offset: int) -> None:
-    """Sums over whole windows of bytes, scaled to floats."""
+    """Compute sums over whole windows of bytes, scaled to floats."""
     _each_tile(w, _scaling(w), _dots(w, helpers, "dot", 4), rows, vectors, offset=bool(offset))
 
 
 @divisible("run_count", "run_length")
 @kernel_by_options(lambda options: {"input": SHORTS, "weights": SHORTS, **_TILES, **_requantising(options)})
 def convolve_wide(w: Loops, helpers: Helpers, *, rows: int, vectors: int, long: int, split: int) -> None:
-    """Sums over whole windows of 16-bit values, requantised to 16 bits."""
+    """Compute sums over whole windows of 16-bit values, requantised to 16 bits."""
     pairs = _dots(w, helpers, "dot_pairs", 2)
     _each_tile(w, requantisation(w, helpers, LANES * vectors), pairs, rows, vectors, split=bool(split))
 
@@ -365,7 +361,7 @@ _STEPS = dict.fromkeys(("weight_step", "block_step", "first_weight", "first_resu
 @divisible("run_count", "run_length")
 @kernel(input=REALS, weights=REALS, bias=REALS, output=REALS, **_TILES, **_STEPS, **_LIMITS)
 def convolve_reals(w: Loops, helpers: Helpers, *, rows: int, vectors: int, clamp: int) -> None:
-    """Sums over whole windows of floats."""
+    """Compute sums over whole windows of floats."""
     single = Multiplication(
         1,
         lambda place: w.broadcast(w.load(w["input"], place), LANES),
@@ -375,7 +371,7 @@ def convolve_reals(w: Loops, helpers: Helpers, *, rows: int, vectors: int, clamp
 
 
 def _depthwise(w: Loops, a: Accumulator, rows: int, widen: Callable[[SSAValue, Attribute], SSAValue]) -> None:
-    """Add up products of integers in 32 bits: ``widen`` extends inputs, and weights are extended by their sign."""
+    """Add products of integers in 32 bits; ``widen`` extends inputs, and weights are extended with their sign."""
     each_window(
         w,
         a,
@@ -388,28 +384,28 @@ def _depthwise(w: Loops, a: Accumulator, rows: int, widen: Callable[[SSAValue, A
 @divisible("tap_count")
 @kernel_by_options(lambda options: {"input": BYTES, "weights": SHORTS, **WINDOWS, **_requantising(options)})
 def depthwise(w: Loops, helpers: Helpers, *, rows: int) -> None:
-    """Sums over each channel of bytes, requantised to bytes."""
+    """Compute sums over each channel of bytes, requantised to bytes."""
     _depthwise(w, requantisation(w, helpers, LANES), rows, w.widen_unsigned)
 
 
 @divisible("tap_count")
 @kernel(input=BYTES, weights=SHORTS, **WINDOWS, **_HYBRID)
 def depthwise_hybrid(w: Loops, helpers: Helpers, *, rows: int) -> None:
-    """Sums over each channel of bytes, scaled to floats."""
+    """Compute sums over each channel of bytes, scaled to floats."""
     _depthwise(w, _scaling(w), rows, w.widen_unsigned)
 
 
 @divisible("tap_count")
 @kernel_by_options(lambda options: {"input": SHORTS, "weights": SHORTS, **WINDOWS, **_requantising(options)})
 def depthwise_wide(w: Loops, helpers: Helpers, *, rows: int, long: int) -> None:
-    """Sums over each channel of 16-bit values, requantised to 16 bits; the sums must fit into 32 bits."""
+    """Compute sums over each channel of 16-bit values, requantised to 16 bits; sums must fit into 32 bits."""
     _depthwise(w, requantisation(w, helpers, LANES), rows, w.widen)
 
 
 @divisible("tap_count")
 @kernel(input=REALS, weights=REALS, bias=REALS, output=REALS, **WINDOWS, **_LIMITS)
 def depthwise_reals(w: Loops, helpers: Helpers, *, rows: int, clamp: int) -> None:
-    """Sums over each channel of floats."""
+    """Compute sums over each channel of floats."""
     each_window(
         w,
         _floats(w, clamp),
@@ -420,7 +416,7 @@ def depthwise_reals(w: Loops, helpers: Helpers, *, rows: int, clamp: int) -> Non
 
 
 KINDS = ("float32", "uint8", "int16")
-"""Element types as stored; ``int8`` is stored as ``uint8``."""
+"""Stored element types; ``int8`` is stored as ``uint8``."""
 
 MAX, AVERAGE, ROOT = range(3)  # ROOT is the root of the mean of squares
 
@@ -429,7 +425,6 @@ _SIZES = dict.fromkeys(("images", "height", "width", "channels", "rows", "column
 
 
 def _images(options: Options) -> Parameters:
-    """Return the parameters of pools."""
     kind = KINDS[options["kind"]]
     type, bound = buffer(STORED[kind]), f32 if kind == "float32" else i32
     return {"input": type, "output": type, "low": bound, "high": bound}
@@ -437,7 +432,7 @@ def _images(options: Options) -> Parameters:
 
 @dataclass(frozen=True)
 class _Pooling:
-    """The combination of a window; ``finish(state, taps)`` is the result of ``taps`` elements, a vector of counts."""
+    """Combination of a window; ``finish(state, taps)``: the result of ``taps`` elements, a vector of counts."""
 
     start: SSAValue
     combine: Callable[[SSAValue, SSAValue], SSAValue]
@@ -445,7 +440,7 @@ class _Pooling:
 
 
 def _float_pooling(w: Loops, how: int, clamp: int) -> _Pooling:
-    """Return the combination of floats. A maximum ignores NaN."""
+    """Return the combination of floats; a maximum ignores NaN."""
     limited = limit(w, clamp)
     if how == MAX:
         lowest = w.constant(float("-inf"), _REAL)
@@ -464,7 +459,7 @@ def _float_pooling(w: Loops, how: int, clamp: int) -> _Pooling:
 def _code_pooling(w: Loops, how: int, element: Attribute, zero: int) -> _Pooling:
     """Return the combination of quantised values, stored with an offset of ``zero``.
 
-    A mean is rounded to nearest, halves away from zero, before the offset is added.
+    A mean is rounded to nearest, with halves away from zero, before the offset is added.
     """
     low, high = w["low"], w["high"]
     stored = lanes(LANES, element)
@@ -476,7 +471,7 @@ def _code_pooling(w: Loops, how: int, element: Attribute, zero: int) -> _Pooling
 
     def mean(state: SSAValue, taps: SSAValue) -> SSAValue:
         state = w.sub(state, w.mul(taps, zero)) if zero else state
-        sign = w.shift_right(state, 31)  # has all bits set for negative sums, which become lower by half
+        sign = w.shift_right(state, 31)  # all bits are set for negative sums, from which half is subtracted
         half = w.sub(w.xor(w.shift_right(taps, 1), sign), sign)
         whole = w.add(w.div(w.add(state, half), taps), w.constant(zero, SUMS))
         return w.narrow(w.least(w.most(whole, least), most), stored)
@@ -491,13 +486,12 @@ def _pooling(w: Loops, how: int, kind: int, zero: int, clamp: int) -> _Pooling:
 
 
 def _whole(w: Loops, value: SSAValue) -> SSAValue:
-    """Return stored quantised values as 32-bit numbers."""
     return w.widen_unsigned(value, SUMS) if value.type == lanes(LANES, i8) else w.widen(value, SUMS)
 
 
 @kernel_by_options(lambda options: {**_images(options), **WINDOWS})
 def pool(w: Loops, helpers: Helpers, *, how: int, kind: int, zero: int, clamp: int, taps: int) -> None:
-    """Pools of windows that all have ``taps`` elements; see :func:`each_window`."""
+    """Compute pools of windows that all have ``taps`` elements; see :func:`each_window`."""
     pooling = _pooling(w, how, kind, zero, clamp)
     count = w.constant(taps, SUMS)
     each_window(
@@ -530,7 +524,7 @@ def _pair(w: Loops, table: str, index: SSAValue) -> tuple[SSAValue, SSAValue]:
 
 @kernel_by_options(lambda options: {**_images(options), "ys": WORDS, "xs": WORDS, **_SIZES})
 def pool_inside(w: Loops, helpers: Helpers, *, how: int, kind: int, zero: int) -> None:
-    """Pools of windows clipped to the image: ``ys`` and ``xs`` have the first and end index of each row and column."""
+    """Compute pools of windows clipped to the image; ``ys``, ``xs``: first and end index of each row and column."""
     pooling = _pooling(w, how, kind, zero, 1)
 
     def pixel(first: SSAValue, y: SSAValue, x: SSAValue, place: SSAValue) -> None:
@@ -565,7 +559,7 @@ def _interpolate(options: Options) -> Parameters:
 
 
 def _term(w: Loops, value: SSAValue, weights: Values, fixed: int) -> SSAValue:
-    """Return a neighbour times its weights: in integers (16-bit values in 64 bits) if ``fixed``, else in floats."""
+    """Return a neighbour times its weights, in integers (16-bit values in 64 bits) if ``fixed``, else in floats."""
     element = scalar_of(value.type)
     if fixed and element == i16:
         long = lanes(LANES, i64)
@@ -577,7 +571,6 @@ def _term(w: Loops, value: SSAValue, weights: Values, fixed: int) -> SSAValue:
 
 
 def _interpolated(w: Loops, total: SSAValue, element: Attribute, fixed: int) -> SSAValue:
-    """Convert the weighted sum of neighbours to the stored element type."""
     if element == f32:
         return total
     if fixed:
@@ -591,10 +584,10 @@ def _interpolated(w: Loops, total: SSAValue, element: Attribute, fixed: int) -> 
 
 @kernel_by_options(_interpolate)
 def interpolate(w: Loops, helpers: Helpers, *, kind: int, fixed: int) -> None:
-    """Interpolation between four neighbours, in the order and precision of numerics.resize.
+    """Interpolate between four neighbours, in the order and precision of numerics.resize.
 
-    ``ys`` and ``xs`` have both neighbours of every row and column; ``wy`` and ``wx`` have the weights of the first and
-    the second neighbour. If ``fixed``, arithmetic is on integers and weights are in units of 1/1024.
+    ``ys``, ``xs``: both neighbours of every row and column. ``wy``, ``wx``: weights of the first and the second
+    neighbour. With ``fixed``, arithmetic is on integers and weights are in units of 1/1024.
     """
     element = STORED[KINDS[kind]]
 

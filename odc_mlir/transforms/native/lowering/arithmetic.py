@@ -1,6 +1,6 @@
-"""Arithmetic of convolutions by element type: packing weights, multiplying, adding up, and finishing results.
+"""Arithmetic of convolutions by element type: packing of weights, multiplication, addition, and results.
 
-Each class uses the kernels whose names end in its ``kernels``: ``convolve_wide``, for example, for 16-bit values.
+Each class uses the kernels whose names end in its ``kernels``, such as ``convolve_wide`` for 16-bit values.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _SUM_BITS = 31
 _LARGEST_SUM = 1 << _SUM_BITS
 _LARGEST_CODE = 255
 _LARGEST_WIDE = 1 << 15
-_LARGEST_ROW = 8  # vectors per pixel; the sums of more vectors would not stay in registers
+_LARGEST_ROW = 8  # limit on vectors per pixel, so that sums stay in registers
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """The tiles of sums that a kernel keeps in registers: ``rows`` pixels by ``vectors`` of 16 channels."""
+    """Tiles of sums that a kernel keeps in registers: ``rows`` pixels by ``vectors`` of 16 channels."""
 
     rows: int
     vectors: int
@@ -55,8 +55,8 @@ class Tiles:
     def of(pixels: int, channels: int, machine: CpuTarget) -> Tiles:
         """Return the tiles of a convolution or product of matrices.
 
-        A tile of one pixel needs several independent vectors of sums to hide the latency of multiplications. Of the
-        upper half of the possible numbers of vectors, the one with the fewest unused vectors is taken.
+        A tile of one pixel needs several independent vectors of sums to hide the latency of multiplications. The number
+        of vectors is from the upper half of the possible numbers, and leaves the fewest vectors unused.
         """
         rows = tile_rows(pixels, machine)
         wanted = -(-channels // LANES)
@@ -150,12 +150,12 @@ class Packing:
     runs: Array
     options: Mapping[str, int] = field(default_factory=dict)
     arguments: Arguments = field(default_factory=dict)
-    narrow: bool = False  # halves the rows of a tile, because sums take twice as many registers
+    narrow: bool = False  # whether to halve the rows of a tile, because sums need twice the registers
 
 
 @dataclass(frozen=True)
 class Arithmetic(ABC):
-    """An operator that multiplies its first operand by constant ``weights``, and adds a ``bias`` by output channel."""
+    """Operator that multiplies its first operand by constant ``weights``, and adds a ``bias`` by output channel."""
 
     node: Node
     weights: Array
@@ -177,11 +177,11 @@ class Arithmetic(ABC):
 
     @abstractmethod
     def inputs(self, segment: SegmentFunction, windows: Windows, times: int) -> dict[str, Argument]:
-        """Emit the padded input, with every channel repeated ``times``; return the arguments of the kernel."""
+        """Emit the padded input with every channel repeated ``times``; return the arguments of the kernel."""
 
     @abstractmethod
     def finish(self, totals: Array, padded: int) -> Arguments:
-        """Return the arguments that turn sums into results; ``totals`` has the sum of weights per channel."""
+        """Return the arguments that convert sums to results; ``totals``: sum of weights per channel."""
 
     def convolve(self, windows: Windows, matrix: Array) -> EmitCalls:
         """Plan sums over whole windows with weights ``[O, K]``."""
@@ -235,9 +235,9 @@ class Arithmetic(ABC):
 
 @dataclass(frozen=True)
 class Codes(Arithmetic):
-    """Requantised integer sums. The bias includes ``-zero * totals``; ``zero`` is not subtracted from the inputs."""
+    """Requantised integer sums. The bias includes ``-zero * totals``, so ``zero`` is not subtracted from the inputs."""
 
-    zero: int  # the zero point of the input as stored
+    zero: int  # zero point of the stored input
     requantizer: Requantizer | WideRequantizer
 
     kernels, unit = "", 4
@@ -268,7 +268,7 @@ class Codes(Arithmetic):
 
     @staticmethod
     def of_mean(node: Node, taken: int, channels: int) -> Codes:
-        """Return the arithmetic of means or sums of ``taken`` elements: all weights are one."""
+        """Return the arithmetic of means or sums of ``taken`` elements, with all weights one."""
         x, out = node.operand(0), node.results[0]
         if x.dtype not in CODE_DTYPES or out.dtype != x.dtype:
             raise refusal(node, f"an input of {x.dtype} with a result of {out.dtype} has no native kernel")
@@ -310,12 +310,12 @@ class Codes(Arithmetic):
 
 
 class WideCodes(Codes):
-    """Arithmetic of 16-bit values. Sums of a run have 32 bits; sums of all runs have 64 bits if the operator's have."""
+    """Arithmetic of 16-bit values. Sums of a run have 32 bits; sums of all runs have the operator's width."""
 
     kernels, unit, packed = "_wide", 2, np.int16
 
     def _fit(self, matrix: Array) -> bool:
-        """Return whether 32 bits hold all sums; refuse larger sums if the operator adds up in 32 bits."""
+        """Return whether 32 bits hold all sums; refuse larger sums if the operator adds in 32 bits."""
         finish = self.requantizer
         if isinstance(finish, Requantizer):
             check_sums(self.node, matrix, self.bias - self.zero * matrix.sum(axis=1), finish, _LARGEST_WIDE)
@@ -349,7 +349,7 @@ def _divided(columns: Array, taken: int) -> Array:
 
 
 def _inputs_of_a_sum(columns: Array) -> int:
-    """Return how many inputs of a run can be added up in 32 bits: an even number that divides the run, or one."""
+    """Return the number of inputs of a run that 32 bits can sum: an even number that divides the run, or one."""
     length = int(columns.shape[2])
     for parts in range(1, -(-length // 2) + 1):
         taken = -(-length // (2 * parts)) * 2
@@ -446,8 +446,8 @@ def multiply_floats(
 ) -> None:
     """Emit the product of windows over ``source`` (default: the first operand) and ``outputs`` columns of weights.
 
-    ``weights`` is a constant ``[O, K]``, which is packed, or a buffer ``[K, O]``. ``first`` has the index of the first
-    element of the input, the weights and the result.
+    ``weights``: a constant ``[O, K]``, which is packed, or a buffer ``[K, O]``. ``first``: indices of the first element
+    of the input, the weights and the result.
     """
     tiles = Tiles.of(windows.pixels, outputs, segment.machine)
     runs, length = windows.runs()
@@ -468,7 +468,7 @@ def multiply_floats(
 
 
 def float_bias(node: Node, outputs: int) -> Array:
-    """Return the constant bias per output channel; zeros if there is none."""
+    """Return the constant bias per output channel, or zeros."""
     info = node.optional(2)
     return np.zeros(outputs, np.float32) if info is None else info.array().reshape(-1)
 
@@ -496,7 +496,7 @@ class HybridCodes(Arithmetic):
 
     @property
     def asymmetric(self) -> bool:
-        """Whether activations have a zero point; convolutions with one weight scale use none."""
+        """Whether activations have a zero point; convolutions with one weight scale have none."""
         if self.node.spec.name == "FULLY_CONNECTED":
             return bool(self.node.options.get("asymmetric_quantize_inputs", False))
         return self.node.spec.name == "DEPTHWISE_CONV_2D" or self.hybrid.per_channel

@@ -50,12 +50,13 @@ def broadcasting(
 ) -> EmitCalls:
     """Plan an element-wise kernel on ``sources``: indices of operands (default: all operands), or constants.
 
-    The kernel has the buffers ``a``, ``b``, ``c`` and ``output``, the options ``a``, ``b``, ``c`` (how an operand is
-    read), and the sizes ``rows`` and ``columns``, chosen such that the fewest operands must be expanded.
+    The kernel has the buffers ``a``, ``b``, ``c`` and ``output``, the options ``a``, ``b``, ``c`` (layouts of
+    operands), and the sizes ``rows`` and ``columns``. The sizes are chosen such that the fewest operands must be
+    expanded.
     """
     shape = out.static_shape
     shapes = [(1,) * (len(shape) - len(info.static_shape)) + info.static_shape for info in infos]
-    splits = [tuple(_way(own, shape, split) for own in shapes) for split in range(len(shape) + 1)]
+    splits = [tuple(_operand_layout(own, shape, split) for own in shapes) for split in range(len(shape) + 1)]
     best = min(range(len(splits)), key=lambda split: splits[split].count(None))
     names = elementwise.OPERANDS[: len(infos)]
     ways = {name: elementwise.FULL if way is None else way for name, way in zip(names, splits[best], strict=True)}
@@ -76,8 +77,8 @@ def broadcasting(
     return emit
 
 
-def _way(own: tuple[int, ...], shape: tuple[int, ...], split: int) -> int | None:
-    """Return how an operand is read if dimensions before ``split`` are rows; None if it must be expanded."""
+def _operand_layout(own: tuple[int, ...], shape: tuple[int, ...], split: int) -> int | None:
+    """Return the layout of an operand for rows of the dimensions before ``split``, or None if it must be expanded."""
     if own == shape:
         return elementwise.FULL
     if all(size == 1 for size in own):
@@ -90,7 +91,7 @@ def _way(own: tuple[int, ...], shape: tuple[int, ...], split: int) -> int | None
 
 
 class LowerFloatBinaryToKernels(KernelPattern):
-    """Lower arithmetic of two float32 operands; LEAKY_RELU's second is the slope, and SQUARE's is the first again."""
+    """Lower arithmetic of two float32 operands; the second is LEAKY_RELU's slope, or for SQUARE the first."""
 
     operators: ClassVar[Sequence[str]] = (
         "ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE", "LEAKY_RELU", "PRELU", "SQUARE"
@@ -115,7 +116,7 @@ class LowerFloatBinaryToKernels(KernelPattern):
 
 
 class LowerPowToKernels(LowerFloatBinaryToKernels):
-    """Lower POW of float32; a constant power for which a quicker function exists becomes that function."""
+    """Lower POW of float32; some constant powers become a faster function."""
 
     operators = ("POW",)
 
@@ -235,7 +236,7 @@ _ANY_TYPES = (*_COMPARISONS, *_CHOICES, "LOGICAL_AND", "LOGICAL_OR", "LOGICAL_NO
 
 
 class LowerElementsToKernels(KernelPattern):
-    """Lower an operation on stored elements of any type; on 8-bit quantised values, to a look-up by pairs of values."""
+    """Lower an operation on stored elements of any type; for 8-bit quantised values, to a look-up by pairs."""
 
     operators = (*_ANY_TYPES, "ADD", "SUB", "MUL", "NEG", "ABS", "MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE", "PRELU",
                  "DIV")  # fmt: skip
@@ -277,7 +278,6 @@ def _beside(condition: TensorInfo, other: TensorInfo, out: TensorInfo) -> Tensor
 
 
 def _by_pairs(node: Node) -> EmitCalls:
-    """Plan a look-up by two 8-bit values in a table that the host kernel computes."""
     a, b, out = node.operand(0), node.operand(1), node.results[0]
     if out.dtype not in (*_EIGHT_BIT, "bool"):
         raise refusal(node, f"operands of {a.dtype} and {b.dtype} have no native kernel")
@@ -291,7 +291,7 @@ def _by_pairs(node: Node) -> EmitCalls:
 
 
 def _stored_codes(info: TensorInfo) -> Array:
-    """Return all values of a quantised type: 16-bit ones ascending, 8-bit ones in the order of their stored form."""
+    """Return all values of a quantised type: 16-bit values ascending, 8-bit values in stored order."""
     if info.dtype == "int16":
         return np.arange(-_LARGEST_WIDE - 1, _LARGEST_WIDE + 1).astype(np.int16)
     return (np.arange(256) - sign_offset(info)).astype(info.info.numpy)
@@ -326,7 +326,6 @@ class LowerByTableToKernels(KernelPattern):
 
 
 def _look_up(node: Node) -> EmitCalls:
-    """Plan a look-up by one stored value."""
     x, out = node.operand(0), node.results[0]
     codes = _stored_codes(x)
     options = {"bits": x.info.bits, "result": out.info.bits}

@@ -1,8 +1,8 @@
-"""Verifier of the memory that native code uses: views and accesses lie inside their buffers.
+"""Verifier of the memory that native code uses: views and accesses must be inside their buffers.
 
 The verifier evaluates the segment's function, and kernels with the numbers that calls pass. It evaluates only the last
 iteration of a loop, in which the indices of our kernels are largest. Numbers that depend on data or on the thread are
-unknown; accesses that depend on unknown numbers are not checked.
+unknown. Accesses that depend on unknown numbers are not checked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from odc_mlir.transforms.native.native_allocate_memory import item_bytes
 
 @dataclass(frozen=True)
 class Extent:
-    """Memory of ``size`` bytes. If ``in_arena``, a gap follows into which vectors may overrun."""
+    """Memory of ``size`` bytes; with ``in_arena``, a gap follows into which vectors may overrun."""
 
     name: str
     size: int
@@ -39,7 +39,7 @@ Values = dict[SSAValue, Value]
 def verify_bounds(module: ModuleOp) -> None:
     """Raise CompileError for a view or an access of a segment's code beyond the end of its buffer.
 
-    The emitter refuses a segment without constants or arena.
+    Segments without constants or arena are not checked, because the emitter refuses them.
     """
     constants, arena = module.attributes.get(CONSTANTS), module.attributes.get(ARENA_BYTES)
     if not isinstance(constants, BlobAttr) or not isinstance(arena, IntegerAttr):
@@ -54,7 +54,7 @@ def verify_bounds(module: ModuleOp) -> None:
 
 
 class _Follower:
-    """The evaluation of functions; ``call`` is the call in the segment's function whose kernel is evaluated."""
+    """Evaluation of functions; ``call``: call in the segment's function whose kernel is evaluated."""
 
     def __init__(self, functions: Mapping[str, func.FuncOp]):
         self.functions = functions
@@ -92,7 +92,7 @@ class _Follower:
         self._block(list(op.body.block.ops), values)
 
     def _branch(self, op: scf.IfOp, values: Values) -> None:
-        """Evaluate the branch that is taken, and neither if the condition is unknown, because it may guard accesses."""
+        """Evaluate the selected branch, or none if the condition is unknown, because it may guard accesses."""
         taken = values.get(op.cond)
         region = op.true_region if taken else op.false_region
         if taken is not None and region.blocks:
@@ -120,7 +120,7 @@ class _Follower:
         end = start + size + (SLACK_BYTES if buffer.in_arena else 0)
         if self.call is None and (start < 0 or count < 0 or end > buffer.size):
             raise CompileError(
-                f"bytes {start} to {end} of {buffer.name} are used, which has {buffer.size}",
+                f"the view uses bytes {start} to {end} of {buffer.name}, which has {buffer.size}",
                 op=op.name,
                 tensor=value_name(op.result) or None,
                 hint="correct the view" + (f", or {ARENA_BYTES}" if buffer.in_arena else ""),
@@ -130,7 +130,7 @@ class _Follower:
                 f"the view begins at byte {start} of {buffer.name}",
                 op=op.name,
                 tensor=value_name(op.result) or None,
-                hint=f"begin at a multiple of {ALIGNMENT_BYTES}, as vectors need",
+                hint=f"begin at a multiple of {ALIGNMENT_BYTES}, which vectors require",
             )
         values[op.result] = Extent("a buffer", size)
 
@@ -152,7 +152,6 @@ class _Follower:
 
 
 def _vector_bytes(type: Attribute) -> int:
-    """Return the size of a vector in bytes; 0 for other types."""
     if not isinstance(type, VectorType) or not isinstance(type.element_type, FixedBitwidthType):
         return 0
     return type.element_count() * type.element_type.size
@@ -162,7 +161,7 @@ _COMPARISONS: Sequence[Callable[[int, int], bool]] = (
     *(operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge),
     *(operator.lt, operator.le, operator.gt, operator.ge),
 )
-"""Comparisons, indexed by the predicate of ``arith.cmpi``; unsigned ones are like signed ones, as indices are >= 0."""
+"""Comparisons by the predicate of ``arith.cmpi``. Signed and unsigned ones are equal, because indices are >= 0."""
 
 _NUMBERS: Mapping[type[Operation], Callable[..., int] | None] = {
     arith.ConstantOp: None,
@@ -200,4 +199,4 @@ def _compute(op: Operation, values: Values) -> None:
     try:
         values[op.results[0]] = function(*operands)
     except (ZeroDivisionError, ValueError):
-        return  # a division by zero or a negative shift has no known result
+        return  # a division by zero or a negative shift has an unknown result

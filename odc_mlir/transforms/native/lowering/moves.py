@@ -1,7 +1,7 @@
 """Lowering of operators that move elements, and windows over images.
 
-A move is a map from positions of the result to positions of the source. An affine map becomes nested loops; any other
-map becomes a table.
+A move maps positions of the result to positions of the source. An affine map becomes nested loops. Any other map
+becomes a table.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from odc_mlir.transforms.native.lowering.segment_writer import (
     size_bytes,
 )
 
-_FEW_BYTES = 32  # runs shorter than this are moved element by element
+_FEW_BYTES = 32  # length below which runs are moved element by element
 
 
 @dataclass(frozen=True)
 class AffineCopy:
-    """An affine map of runs of neighbours: steps of the source and of the result in every dimension, in elements."""
+    """Affine map of runs of neighbours, with steps of source and result in every dimension, in elements."""
 
     sizes: tuple[int, ...]
     steps: tuple[int, ...]
@@ -49,7 +49,7 @@ class AffineCopy:
 
 @dataclass(frozen=True)
 class RunTable:
-    """A table of the first source element of each run of neighbours; -1 leaves the run of the result unchanged."""
+    """Table of the first source element of each run of neighbours; -1 skips the run of the result."""
 
     starts: Array
     run: int
@@ -70,7 +70,7 @@ def box(
     start: int = 0,
     output_start: int = 0,
 ) -> AffineCopy | None:
-    """Return the affine copy with merged dimensions; None if more are left than the kernel has."""
+    """Return the affine copy with merged dimensions, or None if the kernel has too few dimensions."""
     kept: list[tuple[int, int, int]] = []
     for size, step, output in zip(sizes, steps, output_steps or strides(sizes), strict=True):
         if size == 1:
@@ -87,7 +87,7 @@ def box(
 
 
 def move_of(places: Array) -> Move:
-    """Return the move that copies source element ``places[i]`` to result element ``i``; negative places are skipped."""
+    """Return the move that copies source element ``places[i]`` to result element ``i`` and skips negative indices."""
     flat = places.reshape(-1)
     if flat.size and int(flat.min()) >= 0:
         steps = [
@@ -111,9 +111,9 @@ def move_of(places: Array) -> Move:
 
 
 def places_of(node: Node, data: int) -> list[Array]:
-    """Return for every result the places of its elements in operand ``data``; -1 for elements without a source.
+    """Return the source index of every result element in operand ``data``, or -1, for all results.
 
-    The host kernel, the only definition of masks and modes, moves an input whose elements are their own places.
+    The host kernel, the only definition of masks and modes, moves an input whose elements are their own indices.
     """
     x = node.operand(data)
     numbers = np.arange(1, math.prod(x.static_shape) + 1, dtype=np.int32).reshape(x.static_shape)
@@ -145,7 +145,6 @@ def move(segment: SegmentFunction, plan: Move, source: SSAValue, target: SSAValu
 
 
 def _moved(segment: SegmentFunction, source: SSAValue, info: TensorInfo, places: Array) -> SSAValue:
-    """Return a buffer with the elements of an operand at ``places``."""
     target = segment.allocate(places.size * info.info.numpy.itemsize)
     move(segment, move_of(places), source, target, info.info.numpy.itemsize)
     return target
@@ -172,7 +171,7 @@ def fill_bits(info: TensorInfo, value: Any) -> int:
 
 
 def _held(node: Node, info: TensorInfo) -> TensorInfo:
-    """Return ``info``; refuse a constant, and element types that segments do not hold."""
+    """Return ``info``; refuse a constant, and element types that segments do not support."""
     if info.dtype not in STORED or info.is_const:
         kind = "a constant" if info.is_const else "an"
         raise refusal(node, f"{kind} input of {info.dtype} has no native kernel")
@@ -218,15 +217,15 @@ class LowerConcatenationToKernels(KernelPattern):
 
 
 class LowerMoveToKernels(KernelPattern):
-    """Lower an operator that only moves elements of its first operand: one copy per result."""
+    """Lower an operator that only moves elements of its first operand to one copy per result."""
 
     operators: ClassVar[Sequence[str]] = (
         "TRANSPOSE", "STRIDED_SLICE", "SLICE", "SPLIT_V", "UNPACK", "TILE", "BROADCAST_TO", "SPACE_TO_DEPTH",
         "DEPTH_TO_SPACE", "BATCH_TO_SPACE_ND", "REVERSE_V2", "REVERSE_SEQUENCE", "MIRROR_PAD", "GATHER_ND",
         "RESIZE_NEAREST_NEIGHBOR",
     )  # fmt: skip
-    data: ClassVar[int] = 0  # the operand whose elements are moved
-    fills: ClassVar[bool] = False  # the other elements of the result are zeros
+    data: ClassVar[int] = 0  # operand whose elements move
+    fills: ClassVar[bool] = False  # whether the other elements of the result are zeros
 
     @classmethod
     def plan(cls, node: Node) -> EmitCalls:
@@ -293,7 +292,7 @@ class LowerPadToKernels(KernelPattern):
 
 
 class LowerGatherToKernels(KernelPattern):
-    """Lower GATHER with constant indices to a copy by a table, else to a kernel that reads and checks the indices."""
+    """Lower GATHER with constant indices to a copy by a table, else to a kernel that checks the indices."""
 
     operators = ("GATHER",)
 
@@ -367,7 +366,7 @@ class LowerFillToKernels(KernelPattern):
 
 @dataclass(frozen=True)
 class Windows:
-    """A window that slides over ``[N, H, W, C]``, padded by (top, bottom) rows and (left, right) columns."""
+    """Window that slides over ``[N, H, W, C]``, padded by (top, bottom) rows and (left, right) columns."""
 
     shape: tuple[int, int, int, int]
     kernel: tuple[int, int]
@@ -411,7 +410,7 @@ class Windows:
 
     @property
     def pixels(self) -> int:
-        """The number of windows."""
+        """Number of windows."""
         return self.shape[0] * self.output[0] * self.output[1]
 
     def starts(self) -> Array:
@@ -449,7 +448,7 @@ def repeated_channels(
     pixels = shape[0] * shape[1] * shape[2]
     target = segment.allocate(pixels * shape[3] * item_bytes)
     place = box((pixels, channels, times), (channels, 1, 0))
-    assert place is not None, "three dimensions are few"
+    assert place is not None, "three dimensions are not too many"
     move(segment, place, source, target, item_bytes)
     return target
 

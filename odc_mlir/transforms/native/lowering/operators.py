@@ -1,4 +1,4 @@
-"""The patterns that lower circle operators to kernels, and the operators that none of them lowers."""
+"""Patterns that lower circle operators to kernels, and reasons for operators without a pattern."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ PATTERNS: tuple[type[KernelPattern], ...] = (
     moves.LowerDynamicUpdateSliceToKernels,
     moves.LowerFillToKernels,
 )
-"""All patterns; of several patterns for one operator, the first that matches is used."""
+"""All patterns; the first match for an operator applies."""
 
 
 def kernel_reason(node: Node) -> str | None:
-    """Return the reason why an operator stays on the host; None if a pattern lowers it."""
+    """Return the reason why an operator stays on the host, or None if a pattern lowers it."""
     for pattern in PATTERNS:
         if pattern.matches_node(node):
             try:

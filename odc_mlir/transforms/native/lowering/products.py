@@ -30,7 +30,7 @@ from odc_mlir.transforms.native.lowering.segment_writer import (
     size_bytes,
 )
 
-_MOST_GROUPS = 8  # more would multiply by too many zeros
+_MOST_GROUPS = 8  # limit, because kernels multiply by the zeros of other groups
 _MOST_MATRICES = 256  # each matrix is one call of the kernel
 _WHOLE_BYTES = ("int8", "uint8", "int16", "float32")
 
@@ -43,7 +43,6 @@ def _arithmetic(node: Node, axis: int) -> Arithmetic:
 
 
 def _product(node: Node, windows: Windows) -> EmitCalls:
-    """Plan a product of whole windows with weights ``[O, ...]``."""
     if has_float_result(node) and node.operand(0).dtype != "int16" and not node.operand(1).is_const:
         return _computed(node, windows)
     arithmetic = _arithmetic(node, 0)
@@ -51,7 +50,7 @@ def _product(node: Node, windows: Windows) -> EmitCalls:
 
 
 def _computed(node: Node, windows: Windows) -> EmitCalls:
-    """Plan a float product with computed weights ``[O, ...]``, which are transposed at run time instead of packed."""
+    """Plan a float product with computed weights ``[O, ...]``, transposed at run time instead of packed."""
     x, weights, bias = node.operand(0), node.operand(1), node.optional(2)
     if weights.dtype != "float32" or x.is_const or (bias is not None and bias.dtype != "float32"):
         raise refusal(node, f"computed weights of {weights.dtype} have no native kernel in float")
@@ -119,7 +118,7 @@ def _one_by_one(node: Node, groups: int) -> EmitCalls:
         others = (None if bias is None else _with_data(bias, bias.array().reshape(-1)[own]),)
         part = replace(node, operands=(group, _with_data(weights, weights.array()[own]), *others), results=(result,))
         target = box((count(result) // channels, channels), (channels, 1), (channels * groups, 1), 0, own.start)
-        assert target is not None, "two dimensions are few"
+        assert target is not None, "two dimensions are not too many"
         parts.append((move_of(places[..., number, :]), LowerConv2DToKernels.plan(part), target))
 
     def emit(segment: SegmentFunction) -> None:
@@ -134,7 +133,7 @@ def _one_by_one(node: Node, groups: int) -> EmitCalls:
 
 
 def _dense(weights: TensorInfo, groups: int) -> Array:
-    """Return a filter ``[O, kh, kw, C / groups]`` as ``[O, kh, kw, C]``: zero points for channels of other groups."""
+    """Return a filter ``[O, kh, kw, C / groups]`` as ``[O, kh, kw, C]``, with zero points for other groups."""
     array = weights.array()
     outputs, height, width, channels = array.shape
     result = np.zeros((outputs, height, width, groups, channels), array.dtype)
@@ -182,7 +181,7 @@ class LowerTransposeConvToKernels(KernelPattern):
             (steps[0], steps[1] * stride[0], steps[2] * stride[1], 1),
             output_start=before[0] * steps[1] + before[1] * steps[2],
         )
-        assert place is not None, "four dimensions are few"
+        assert place is not None, "four dimensions are not too many"
         wide = replace(x, shape=shape)
         turned = _with_data(weights, weights.array()[:, ::-1, ::-1])
         unstrided = {"padding": "valid", "stride_h": 1, "stride_w": 1, "dilation_h_factor": 1, "dilation_w_factor": 1}

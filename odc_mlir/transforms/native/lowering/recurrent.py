@@ -66,8 +66,6 @@ class LowerSequenceLstmToKernels(KernelPattern):
 
 
 class _SequenceSizes:
-    """Sizes of the sequences and of the cell."""
-
     def __init__(self, node: Node) -> None:
         self.outer, self.inner, self.features = node.operand(0).static_shape
         self.channels = node.results[0].static_shape[-1]
@@ -101,7 +99,7 @@ class _SequenceSizes:
     def _copy(
         self, segment: SegmentFunction, source: SSAValue, target: SSAValue, input_pitch: int, pitch: int, first: int
     ) -> None:
-        """Copy one row per sequence to byte ``first`` of the target onwards; pitches are in bytes."""
+        """Copy one row per sequence to the target from byte ``first``; pitches are in bytes."""
         sizes = {"rows": self.sequences, "row_bytes": min(input_pitch, pitch), "input_pitch": input_pitch}
         segment.call("copy_rows", {}, input=source, output=target, **sizes, first=first, pitch=pitch)
 
@@ -109,7 +107,7 @@ class _SequenceSizes:
 def _with_states(
     node: Node, sizes: _SequenceSizes, emit_cell: Callable[[SegmentFunction, SSAValue, SSAValue], None]
 ) -> EmitCalls:
-    """Plan a cell and the updates of its states; ``emit_cell`` takes buffers of the hidden state and the cell state."""
+    """Plan a cell and the updates of its states; ``emit_cell`` gets buffers of the hidden state and the cell state."""
     (hidden_place, hidden_info), (cell_place, cell_info) = (
         (place, node.operand(place)) for place in (position(node, name) for name in _STATES)
     )

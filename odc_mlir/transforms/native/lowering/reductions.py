@@ -47,7 +47,7 @@ _HOWS = {"MAX_POOL_2D": MAX, "AVERAGE_POOL_2D": AVERAGE, "L2_POOL_2D": ROOT}
 class LowerPool2DToKernels(KernelPattern):
     """Lower MAX_POOL_2D, AVERAGE_POOL_2D and L2_POOL_2D.
 
-    There is one kernel for whole windows, which reads a table of offsets, and one that clips windows at the border.
+    One kernel for whole windows reads a table of offsets, and another kernel clips windows at the border.
     """
 
     operators = ("MAX_POOL_2D", "AVERAGE_POOL_2D", "L2_POOL_2D")
@@ -63,7 +63,7 @@ class LowerPool2DToKernels(KernelPattern):
         limits: dict[str, Number] = dict(zip(("low", "high"), bounds_of(node), strict=True))
         how = _HOWS[node.spec.name]
         options = {"how": how, "kind": KINDS.index(kind), "zero": 0 if how == MAX else sign_offset(x)}
-        filled = kind == "uint8" and how == MAX  # the border's fill is the least stored value
+        filled = kind == "uint8" and how == MAX  # the least stored value fills the border
         if how != ROOT and kind != "int16" and (filled or not windows.is_padded):
             options["clamp"] = 1
             return _pool(node, windows, options, lambda w: padded_input(w, w.operand(0), windows, 0, 1), **limits)
@@ -80,7 +80,6 @@ def _pool(
     source: Callable[[SegmentFunction], SSAValue],
     **limits: Number,
 ) -> EmitCalls:
-    """Plan a pool of whole windows over the buffer that ``source`` emits."""
     taps, channels = windows.taps(), windows.shape[3]
     options = {**options, "taps": 0 if options["how"] == MAX else len(taps)}  # one kernel for maxima of any window size
     sizes = {"pixels": windows.pixels, "channels": channels, "blocks": -(-channels // LANES), "tap_count": len(taps)}
@@ -137,7 +136,7 @@ _TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class Middle:
-    """A tensor as ``[outer, count, inner]``, transposed to ``order`` if the reduced axes are not adjacent."""
+    """Tensor as ``[outer, count, inner]``, transposed to ``order`` if the reduced axes are not adjacent."""
 
     info: TensorInfo
     order: tuple[int, ...]
@@ -168,7 +167,7 @@ class Middle:
 
     @staticmethod
     def of_axis(node: Node) -> Middle:
-        """Return the form for the single axis in operand 1, a constant."""
+        """Return the form for the single axis in constant operand 1."""
         x = node.operand(0)
         return Middle.of(x, (normal_axis(node, int(node.const(1).reshape(-1)[0]), len(x.static_shape)),))
 
@@ -183,7 +182,7 @@ class Middle:
 
 
 class LowerReductionToKernels(KernelPattern):
-    """Lower sum, product, minimum, maximum, any and all; sums of 8-bit and 16-bit quantised values are requantised."""
+    """Lower sum, product, minimum, maximum, any and all. Sums of 8-bit and 16-bit quantised values are requantised."""
 
     operators = ("SUM", "REDUCE_PROD", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_ANY", "REDUCE_ALL")
 
@@ -326,7 +325,7 @@ class LowerRmsNormToKernels(KernelPattern):
 
 
 def _by_rows(node: Node, kernel: str, size: str, **arguments: Argument) -> EmitCalls:
-    """Plan a kernel on rows along the last axis; its parameter named ``size`` takes the length of a row."""
+    """Plan a kernel on rows along the last axis, with the length of a row in parameter ``size``."""
     x = node.operand(0)
     if has_float_result(node) and (x.dtype != "float32" or fused_activation(node) != "none"):
         raise refusal(node, f"an input of {x.dtype} or a fused activation has no native kernel")

@@ -1,7 +1,7 @@
 """Lowering of circle operators to calls of kernels: the function of a segment, and the base of the patterns.
 
 Tensors are flat buffers of bytes. Inside a segment, signed 8-bit values are stored as unsigned values with an offset of
-128: one instruction multiplies unsigned inputs by signed weights, and one kernel serves both types.
+128. One instruction multiplies unsigned inputs by signed weights, and one kernel serves both types.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Array = NDArray[Any]
 Number = SSAValue | int | float
 Argument = Number | Array | TensorInfo
 BIAS = 128
-"""The offset of stored 8-bit signed values."""
+"""Offset of stored 8-bit signed values."""
 
 
 def refusal(node: Node, message: str) -> UnsupportedError:
@@ -52,7 +52,7 @@ def refusal(node: Node, message: str) -> UnsupportedError:
 
 
 def require_same_codes(node: Node, *infos: TensorInfo) -> None:
-    """Refuse tensors with different scales or zero points: moving their elements would need arithmetic."""
+    """Refuse tensors with different scales or zero points, because moving their elements needs arithmetic."""
     first = infos[0]
     for other in infos[1:]:
         if first.quant is None or other.quant is None or not first.info.is_integer:
@@ -72,14 +72,14 @@ def size_bytes(info: TensorInfo) -> int:
 
 
 def sign_offset(info: TensorInfo) -> int:
-    """Return the offset that is added to the elements of a tensor when they are stored; 0 for most types."""
+    """Return the offset of a tensor's stored elements, which is 0 for most types."""
     return BIAS if info.dtype == "int8" else 0
 
 
 class SegmentFunction:
-    """The function of one segment. Its parameters are the inputs, the outputs, the arena and the constants.
+    """Function of one segment, with the inputs, the outputs, the arena and the constants as parameters.
 
-    While a pattern lowers an operator, :meth:`operand` and :meth:`result` give the buffers of its tensors.
+    While a pattern lowers an operator, :meth:`operand` and :meth:`result` return the buffers of its tensors.
     """
 
     def __init__(self, name: str, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], machine: CpuTarget):
@@ -93,14 +93,14 @@ class SegmentFunction:
         self._places: dict[bytes, int] = {}
         self.declared: dict[str, func.FuncOp] = {}
         self.reserved: dict[SSAValue, SSAValue] = {}  # output buffers of circle values that the segment returns
-        self.operands: Sequence[SSAValue] = ()  # of the operator being lowered: tensors or buffers
+        self.operands: Sequence[SSAValue] = ()  # tensors or buffers of the current operator
         self._results: list[SSAValue | None] = []
         self._bytes = {
             self.loops[name]: size_bytes(info) for name, info in zip(names, (*inputs, *outputs), strict=True)
         }
 
     def lower(self, op: Operation, rewriter: PatternRewriter, emit: EmitCalls) -> None:
-        """Replace ``op`` by the calls that ``emit`` makes, and its results by their buffers."""
+        """Replace ``op`` by the calls that ``emit`` adds, and its results by their buffers."""
         self.loops.insert_by(rewriter, op.location)
         results = self.emit_for(emit, op.operands, [self.reserved.get(result) for result in op.results])
         found = [buffer for buffer in results if buffer is not None]
@@ -109,7 +109,7 @@ class SegmentFunction:
     def emit_for(
         self, emit: EmitCalls, operands: Sequence[SSAValue], results: Sequence[SSAValue | None] | None = None
     ) -> Sequence[SSAValue | None]:
-        """Run ``emit`` with these operands and, if given, these buffers of results, in place of the operator's own."""
+        """Run ``emit`` with these operands and, if given, these buffers of results, instead of the operator's."""
         outer = self.operands, self._results
         self.operands = operands
         if results is not None:
@@ -129,14 +129,14 @@ class SegmentFunction:
         return buffer_of(value)
 
     def result(self, info: TensorInfo, index: int = 0) -> SSAValue:
-        """Return the buffer of a result: the segment's output, or a new one."""
+        """Return the buffer of a result: the segment's output, or a new buffer."""
         found = self._results[index]
         if found is None:
             found = self._results[index] = self.allocate(size_bytes(info))
         return found
 
     def forward(self, source: SSAValue) -> None:
-        """Let the only result share the buffer of an operand."""
+        """Make the only result share the buffer of an operand."""
         self._results[0] = source
 
     def update(self, index: int, contents: SSAValue) -> None:
@@ -153,7 +153,6 @@ class SegmentFunction:
         return found
 
     def _view(self, value: SSAValue, type: Attribute) -> SSAValue:
-        """Return a view of a buffer of bytes with the type ``type``."""
         if value.type == type or not isinstance(type, MemRefType) or value not in self._bytes:
             return value
         assert isinstance(type.element_type, FixedBitwidthType)
@@ -176,7 +175,7 @@ class SegmentFunction:
         return found
 
     def stored(self, arguments: Mapping[str, Argument]) -> dict[str, Number]:
-        """Return arguments in which arrays became constants of the segment, and the only result became its buffer."""
+        """Return arguments with arrays replaced by constants of the segment, and the only result by its buffer."""
         found: dict[str, Number] = {}
         for name, item in arguments.items():
             if isinstance(item, TensorInfo):
@@ -187,14 +186,14 @@ class SegmentFunction:
 
     @property
     def status(self) -> SSAValue:
-        """The word that kernels set if a value is not allowed; the segment's function returns it."""
+        """Word that kernels set for a forbidden value; the segment's function returns it."""
         if self._status is None:
             self._status = self.allocate(4)
             self.call("fill_words", {}, output=self._status, count=1, value=0)
         return self._status
 
     def finish(self) -> None:
-        """End the function. It returns 0 unless a kernel read a value that is not allowed."""
+        """End the function, which returns 0 unless a kernel read a forbidden value."""
         loops = self.loops
         zero = loops.constant(0)
         found = loops.constant(0, i32) if self._status is None else loops.load(self._view(self._status, WORDS), zero)
@@ -206,12 +205,12 @@ class SegmentFunction:
         if size == 1:
             self.call("fill_bytes", {}, output=target, count=count(info), value=value - 256 if value > 127 else value)
             return
-        assert size < 8 or value in (0, -1), "elements of 64 bits are filled by words"
+        assert size < 8 or value in (0, -1), "words fill elements of 64 bits"
         word = value if size > 2 else int(np.array([value, value], np.int16).view(np.int32)[0])
         self.call("fill_words", {}, output=target, count=-(-size_bytes(info) // 4), value=word)
 
     def call(self, kernel: str, options: Mapping[str, int], **given: Argument) -> None:
-        """Call a kernel with arguments as :meth:`stored` takes; numbers become constants of the parameter's type."""
+        """Call a kernel with arguments as in :meth:`stored`; numbers become constants of the parameter's type."""
         arguments = self.stored(given)
         found = find_kernel(kernel)
         symbol, parameters = found.symbol(options), found.parameters(options)
@@ -252,14 +251,14 @@ def declared_kernel(op: func.FuncOp) -> tuple[Kernel, dict[str, int]]:
 
 
 EmitCalls = Callable[[SegmentFunction], object]
-"""A function that emits the calls for one operator."""
+"""Function that emits the calls for one operator."""
 
 
 class KernelPattern(LoweringPattern[CircleOp]):
-    """A pattern that lowers circle operators to calls of kernels.
+    """Pattern that lowers circle operators to calls of kernels.
 
-    ``operators`` are names in the operator table; a custom operator's name contains its code, such as ``CUSTOM(Erf)``.
-    Patterns for the same operator differ by element types; the first pattern that matches lowers the operator.
+    ``operators``: names in the operator table; a custom operator's name contains its code, such as ``CUSTOM(Erf)``.
+    Patterns for the same operator differ by element types, and the first match lowers the operator.
     """
 
     def __init__(self, segment: SegmentFunction) -> None:
@@ -281,7 +280,7 @@ class KernelPattern(LoweringPattern[CircleOp]):
 
     @classmethod
     def checked(cls, node: Node) -> EmitCalls:
-        """Return the result of :meth:`plan`; raise OdcError as it does, and for tensors that no kernel supports."""
+        """Return the result of :meth:`plan`; raise OdcError like it, and for tensors that no kernel supports."""
         for index, info in enumerate((*node.operands, *node.results)):
             if info is not None and (info.shape is None or None in info.shape):
                 raise refusal(node, f"the shape of {info.name!r} is not fully known")
@@ -293,7 +292,7 @@ class KernelPattern(LoweringPattern[CircleOp]):
 
     @staticmethod
     def applies(node: Node) -> bool:
-        """Return whether the pattern is for these element types."""
+        """Return whether the pattern is for the element types of ``node``."""
         return True
 
     @classmethod
