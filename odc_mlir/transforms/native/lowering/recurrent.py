@@ -82,7 +82,7 @@ class _SequenceSizes:
         return found.reshape(len(GATES) * self.padded, *parts[0].shape[1:])
 
     def begin(self, segment: SegmentFunction, place: int, info: TensorInfo, places: int) -> SSAValue:
-        """Return a buffer with ``places`` padded rows per sequence; copy operand ``place`` to the row read first."""
+        """Return a buffer with ``places`` padded rows per sequence; the first row to read holds operand ``place``."""
         size = info.info.numpy.itemsize
         row, padded = self.channels * size, self.padded * size
         target = segment.allocate(places * self.sequences * padded)
