@@ -334,7 +334,8 @@ class LstmOp(NpuTensorOp):
     Weights are int8 ``[gates * C, I]`` and ``[gates * C, C]``, with gates in the order input, forget, cell, output. An
     input gate without weights has the value one minus the forget gate. Each gate has two scales to Q3, for the input
     product and the recurrent product. ``bias`` has one value per row and includes the input's zero point. ``clip`` is
-    the largest cell state, or 0 for no limit.
+    the largest cell state, or 0 for no limit. ``product_zero`` is the zero point of hidden values. It may differ from
+    the output's, because the reference does not convert them.
     """
 
     name = "npu.lstm"
@@ -353,7 +354,7 @@ class LstmOp(NpuTensorOp):
     cell_exponent = prop_def(INT)
     clip = prop_def(INT, default_value=ZERO)
     out_scale = prop_def(ScaleAttr)
-    out_zero = prop_def(INT, default_value=ZERO)
+    product_zero = prop_def(INT, default_value=ZERO)
     output = result_def(TENSOR)
     last_hidden = result_def(TENSOR)
     last_cell = result_def(TENSOR)
@@ -362,7 +363,7 @@ class LstmOp(NpuTensorOp):
         "$input `,` $hidden `,` $cell (`time_major` $time_major^)?"
         " `inputs` $input_weights `bias` $bias `scales` $input_scales"
         " `recurrent` $recurrent_weights (`hidden_zero` $hidden_zero^)? `scales` $recurrent_scales"
-        " `cell_exponent` $cell_exponent (`clip` $clip^)? `scale` $out_scale (`out_zero` $out_zero^)?"
+        " `cell_exponent` $cell_exponent (`clip` $clip^)? `scale` $out_scale (`out_zero` $product_zero^)?"
         " attr-dict `:` functional-type(operands, results)"
     )
 
@@ -418,7 +419,7 @@ class LstmOp(NpuTensorOp):
                 raise VerifyException(f"{self.name} needs {rows * columns} {name}, the blob has {size}")
         self.check_properties("conv", in_zero="hidden_zero")
         self.check_fields("conv", in_channels=max(features, units), channels=rows)
-        self.check_properties("gates", "cell_exponent", "clip", "out_zero")
+        self.check_properties("gates", "cell_exponent", "clip", out_zero="product_zero")
         self.check_fields("gates", units=units)
 
 

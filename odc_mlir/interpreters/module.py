@@ -164,8 +164,8 @@ def _lstm_cell(op: npu.LstmOp) -> lstm.IntegerLstm:
         _integer(op.cell_exponent),
         _integer(op.clip),
         lstm.Factor(*op.out_scale.values),
-        _integer(op.out_zero),
-        _integer(op.out_zero),
+        _integer(op.product_zero),
+        _integer(op.product_zero),
     )
     coupled: list[lstm.Gate | None] = [None] * (len(lstm.GATES) - op.gates)
     return lstm.IntegerLstm([*coupled, *gates], cell)

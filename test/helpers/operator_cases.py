@@ -326,6 +326,22 @@ CASES: dict[str, tuple[tuple[str, ...], str, str]] = {
         f"%c = circle.const {codes(1)} : {q('1x1')}\n" + call("sub", [("%c", q("1x1")), ("%x", X)], X),
         X,
     ),
+    "sub-from-scalar-int16": (
+        (q("2x3x8", "0.001", storage="i16"),),
+        '%c = circle.const #circle.blob<"0x0010"> : tensor<!quant.uniform<i16:f32, 0.001>>\n'
+        + call(
+            "sub",
+            [("%c", "tensor<!quant.uniform<i16:f32, 0.001>>"), ("%x", q("2x3x8", "0.001", storage="i16"))],
+            q("2x3x8", "0.002", storage="i16"),
+        ),
+        q("2x3x8", "0.002", storage="i16"),
+    ),
+    "mul-of-scalar-by-constants": (
+        ("tensor<!quant.uniform<i8:f32, 0.05>>",),
+        f"%c = circle.const {codes(8)} : {q('8')}\n"
+        + call("mul", [("%x", "tensor<!quant.uniform<i8:f32, 0.05>>"), ("%c", q("8"))], q("8")),
+        q("8"),
+    ),
     "mul-channels": (
         (X,),
         f"%c = circle.const {codes(4)} : {q('1x1x1x4', '0.03', 8)}\n"
@@ -563,6 +579,6 @@ def inputs_of(module: ModuleOp) -> list[NDArray[Any]]:
         array = random.integers(low, high + 1, info.static_shape).astype(info.info.numpy)
         if info.dtype == "int16":
             array.flat[::2] = random.integers(-300, 301, -(-array.size // 2))
-        array.flat[:2] = low, high
+        array.flat[:2] = (low, high)[: array.size]
         arrays.append(array)
     return arrays

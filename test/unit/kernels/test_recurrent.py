@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import odc_mlir
 from helpers import recurrent
+from helpers.litert import single_operator
 from helpers.nodes import Session, const, node, quant, run, run_all, tensor, variable
 from helpers.recurrent import Builder, Form, named_operands
 from odc_mlir.errors import InputError, ModelError, OdcError, UnsupportedError
+from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.runtime.kernels import sequences
 
@@ -441,3 +444,17 @@ def test_inputs_that_do_not_fit() -> None:
     with pytest.raises(InputError, match="auxiliary input"):
         both.spec.kernel_function(both)(operands)
     assert "do not fit together" in fails(gru(Builder(form, 1)), x, *[None] * 4, x[0])  # type: ignore[list-item]
+
+
+def test_hidden_values_with_a_zero_point_of_their_own_on_the_npu() -> None:
+    """Converters record other parameters for the hidden values of bidirectional layers than for the output."""
+    made, runs = recurrent.sequence_lstm(Form("codes"), 1)
+    *gates, hidden = made.intermediates
+    assert hidden is not None
+    made = dataclasses.replace(made, intermediates=(*gates, dataclasses.replace(hidden, quant=quant(0.007, -4))))
+    model = write_model(single_operator(made, [*runs[0], *[None] * (len(made.operands) - 1)]))
+    package = odc_mlir.compile(model)
+    assert package.report["host_op_count"] == 0
+    found, wanted = (odc_mlir.run(package, runs[0], backend=backend)[0] for backend in ("npu", "host"))
+    np.testing.assert_array_equal(found, wanted)
+    assert len(np.unique(found)) > 5

@@ -140,8 +140,7 @@ class LowerMulByChannels(LowerToNpu):
         if len(dynamic) != 1:
             return False
         source, other = node.operand(dynamic[0]), node.operand(1 - dynamic[0])
-        channels = source.static_shape[-1]
-        per_channel = elements(other) == channels == other.static_shape[-1]
+        per_channel = source.static_shape[-1:] == other.static_shape[-1:] == (elements(other),)
         return per_channel and source.static_shape == node.results[0].static_shape
 
     def rewrite(self, site: Site) -> None:

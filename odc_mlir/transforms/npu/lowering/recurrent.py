@@ -46,7 +46,7 @@ class LowerLstm(LowerToNpu):
             cell_exponent=cell.exponent,
             clip=cell.clip,
             out_scale=_scales([cell.hidden_factor])[0],
-            out_zero=cell.hidden_zero,
+            product_zero=cell.hidden_zero,
         )
         value = site.emit(made)
         for state, last in zip(states, (made.last_hidden, made.last_cell), strict=True):

@@ -202,7 +202,7 @@ class _LstmEmitter:
             "coupled": int(self.gates < len(_GATES)),
             "cell_exponent": op.cell_exponent.value.data,
             "clip": op.clip.value.data,
-            "out_zero": op.out_zero.value.data,
+            "out_zero": op.product_zero.value.data,
             **scale_fields("out", op.out_scale),
         }
         for name, scale in zip(_GATES[-self.gates :], op.recurrent_scales, strict=True):

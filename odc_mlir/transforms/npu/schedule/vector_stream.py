@@ -464,7 +464,7 @@ def choice_of(op: Operation, target: Target, room: int, sources: Sequence[bool],
     of the tile buffer are too few.
     """
     shape, item = npu.shape_of(op.operands[0]), npu.item_bytes(op.operands[0])
-    count, row = math.prod(shape), shape[-1]
+    count, row = math.prod(shape), math.prod(shape[-1:])
     loaded = [npu.size_bytes(value) for value, stays in zip(op.operands, sources, strict=True) if not stays]
     stored = [] if result else [npu.size_bytes(op.results[0])]
     transfers, least = len(loaded) + len(stored), 4 * TILE_ALIGNMENT * max(1, len(loaded) + len(stored))
