@@ -134,7 +134,6 @@ def native_object(segment: SegmentOp, target: CpuTarget, name: str) -> tuple[byt
 
 
 def _undivide(module: ModuleOp) -> None:
-    """Erase the functions for several threads; firmware has one thread."""
     if isinstance(part := module.attributes.get(PART), StringAttr):
         for op in [op for op in module.ops if isinstance(op, llvm.FuncOp) and op.sym_name.data in (part.data, BARRIER)]:
             Rewriter.erase_op(op)

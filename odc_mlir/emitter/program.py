@@ -79,7 +79,6 @@ def container_of(
 
 
 def _metadata(program: npu_program.ProgramOp, target: Target, memory: MemoryMode) -> dict[str, Any]:
-    """Return the metadata section; for a target that is not shipped, it includes the description."""
     known: dict[str, Any] = {
         "target": target.name,
         "target_version": target.version,
@@ -162,7 +161,6 @@ def _buffers(program: npu_program.ProgramOp, space: Space) -> list[tuple[int, Bu
 
 
 def _arena_bytes(program: npu_program.ProgramOp, burst: int) -> int:
-    """Return the end of the last buffer, rounded up to whole bursts as in the allocation."""
     end = max((address + op.size for address, op in _buffers(program, Space.ARENA)), default=0)
     return -(-end // burst) * burst
 

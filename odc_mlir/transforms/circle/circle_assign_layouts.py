@@ -112,13 +112,10 @@ def _assign(function: FuncOp, *, free_interface: bool) -> Layouts:
 
 
 def _numbers(orders: Iterable[Order | None]) -> tuple[int, ...]:
-    """Return the indices of orders that differ from the model's order."""
     return tuple(place for place, order in enumerate(orders) if order is not None and order != identity(len(order)))
 
 
 class _Rewrite:
-    """Rewriter of a function in the chosen orders."""
-
     def __init__(self, function: FuncOp, graph: LayoutGraph, chosen: Mapping[LayoutNode, int]) -> None:
         self.function = function
         self.block: Block = function.body.block
@@ -211,7 +208,6 @@ def _moved(value: SSAValue, source: SSAValue, given: Order, wanted: Order) -> li
 
 
 def _changed(op: CircleOp, operands: Sequence[SSAValue], change: Change, given: Sequence[Order]) -> list[Operation]:
-    """Return ``op`` on operands in other orders, after the constants that it needs."""
     types = [_type_in(result.type, order) for result, order in zip(op.results, given, strict=True)]
     names = [value_name(result) for result in op.results]
     if change.reshape_to is not None:

@@ -98,7 +98,6 @@ class ClipMask(OperatorPattern):
         _erase_unused(before, rewriter)
 
     def _limited(self, value: SSAValue, bound: float) -> Iterator[masks.TermSource]:
-        """Yield the sources of a mask that have recorded values beyond their bounds."""
         for source in masks.sources(value, bound):
             if masks.may_be_limited(source) and masks.is_seen_beyond(
                 source, self._seen.get(value_name(source.value), (0.0, 0.0))

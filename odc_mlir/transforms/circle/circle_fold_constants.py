@@ -128,7 +128,6 @@ def operand_arrays(node: Node) -> list[Array | None] | None:
 
 
 def _nbytes(result: ResultType) -> float:
-    """Return the size of a result, or infinity if it is unknown or elements are not whole bytes."""
     info = TensorInfo("", result.dtype, result.shape).info
     if result.shape is None or None in result.shape or info.bits != 8 * info.numpy.itemsize:
         return math.inf

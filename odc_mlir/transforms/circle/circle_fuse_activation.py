@@ -89,7 +89,6 @@ def together(first: str, second: str) -> str | None:
 
 
 def _keeps_codes(op: CircleOp) -> bool:
-    """Return whether the activation does not requantise."""
     if is_real(op.operands[0]):
         return is_real(op.results[0])
     source, result = (tensor_facts(value.type) for value in (op.operands[0], op.results[0]))

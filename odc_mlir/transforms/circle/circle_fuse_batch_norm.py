@@ -178,7 +178,6 @@ def _per_input(
 
 
 def _rows(part: NDArray[Any], shape: tuple[int | None, ...], columns: int) -> NDArray[Any] | None:
-    """Return the numbers for a row of a fully connected layer's input, or None if rows differ."""
     if part.size == 1:
         return np.full(columns, part.reshape(-1)[0])
     if any(extent is None for extent in shape):

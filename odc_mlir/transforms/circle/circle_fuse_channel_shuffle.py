@@ -245,7 +245,6 @@ class ShuffleRegion:
 
 
 def _movers_behind(value: SSAValue) -> Iterator[CircleOp]:
-    """Yield the readers of ``value`` that may move channels; the last operator represents a shuffle."""
     for use in value.uses:
         op: Operation = use.operation
         for name in ("RESHAPE", "TRANSPOSE"):
@@ -352,7 +351,6 @@ def _layer(op: Operation, axis: int) -> WeightedLayer | None:
 
 
 def _keeps_channels(op: Operation, axis: int) -> bool:
-    """Return whether the operator computes each channel from the same channel of operand 0."""
     if not isinstance(op, CircleOp) or op.unverified is not None or len(op.results) != 1 or not is_real(op.results[0]):
         return False
     shapes = [static_shape_of(value) for value in (op.operands[0], op.results[0])]
@@ -425,7 +423,6 @@ class _Writer:
                 self.rewriter.erase(op)
 
     def _give(self, source: SSAValue, order: list[int]) -> SSAValue:
-        """Return ``source`` with its channels in ``order``, after reordering the weights of its layer."""
         use = next(iter(source.uses))
         value = source
         while isinstance(value, OpResult):
@@ -476,7 +473,6 @@ class _Writer:
         return self.pieces[run]
 
     def _take(self, op: Operation, order: list[int]) -> None:
-        """Adapt ``op``, and the operators after it up to the next layers, to operand channels in ``order``."""
         if _layer(op, self.region.axis) is not None:
             self._reorder(op, None, lambda weights: weights[..., order])
             return

@@ -130,8 +130,6 @@ def _sum(value: SSAValue, number: float) -> SSAValue | None:
 
 
 class _RealPattern(OperatorPattern):
-    """Pattern with a float root whose result has the type of one operand of the group."""
-
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
         if is_real(op.results[0]) and activation(op) == "none":
             self.fuse(op, rewriter)
@@ -255,7 +253,6 @@ _CLAMPS = {(0.0, math.inf): "RELU", (0.0, 6.0): "RELU6", (-1.0, 1.0): "RELU_N1_T
 
 
 def _limits(op: CircleOp) -> tuple[SSAValue, float, float] | None:
-    """Return the operand of a clamp, and its interval."""
     if op.SPEC.name == "RELU":
         return op.operands[0], 0.0, math.inf
     found = _with_scalar(op)

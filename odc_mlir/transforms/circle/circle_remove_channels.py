@@ -182,7 +182,6 @@ class _Classes:
         return self.labels[self.places(value)]
 
     def _joined(self, labels: Places) -> Places:
-        """Return the smallest number in the class of each channel."""
         ties = [
             (self.first[tie.value] + tie.of_value, self.first[kind.result] + tie.of_result)
             for kind in self.intervals.kinds.values()

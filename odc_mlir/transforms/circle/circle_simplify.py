@@ -96,13 +96,11 @@ class OrderOfRows(OperatorPattern):
 
 
 def _is_rows(weights: SSAValue) -> bool:
-    """Return whether a constant is stored element by element, with one scale or a scale for each row."""
     quant = tensor_facts(weights.type).quant
     return is_stored_whole(weights) and (quant is None or quant.per_tensor or quant.axis == 0)
 
 
 def _first_of_rows(shape: Shape, columns: int) -> int | None:
-    """Return the first dimension of a row of this many columns, or None."""
     size = 1
     for place in range(len(shape) - 1, -1, -1):
         extent = shape[place]

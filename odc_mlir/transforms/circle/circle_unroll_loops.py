@@ -128,7 +128,6 @@ class _Trips:
         return None
 
     def _copy(self, function: FuncOp, arguments: Sequence[SSAValue], trip: int) -> list[SSAValue]:
-        """Append the operators of one call, and return its results."""
         values = dict(zip(function.args, arguments, strict=True)) | self._constants
         for op in function.body.block.ops:
             if isinstance(op, ReturnOp) or (op.results and op.results[0] in values):
@@ -172,7 +171,6 @@ def _rows(value: SSAValue, known: dict[SSAValue, list[Row]]) -> list[Row]:
 
 
 def _rows_of(op: CircleOp, known: dict[SSAValue, list[Row]]) -> list[Row] | None:
-    """Return the rows of the list that ``op`` computes, or None if ``op`` does more than move whole rows."""
     if op.SPEC.name not in ("CONCATENATION", "SLICE", "REVERSE_V2", "DYNAMIC_UPDATE_SLICE"):
         return None
     shapes = [rewriting.static_shape_of(value) for value in (*op.operands, *op.results)]
@@ -229,7 +227,6 @@ def _join(op: CircleOp, rows: list[Row]) -> CircleOp | None:
 
 
 def _remove_unused(module: ModuleOp, called: set[str]) -> None:
-    """Remove functions in ``called`` without callers."""
     kept = main_function(module)
     while True:
         uses = {

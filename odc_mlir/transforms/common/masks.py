@@ -263,7 +263,6 @@ class Clipping:
         return self._limited(value, bound) if value in limited else value
 
     def _scaled(self, value: SSAValue, factor: float) -> SSAValue:
-        """Return the step multiples ``value`` times ``factor``, by scaling a source of the step."""
         numbers = real_constant(value)
         if numbers is not None:
             return self._constant(value, numbers.astype(np.float64) * factor)

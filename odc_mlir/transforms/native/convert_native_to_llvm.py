@@ -261,7 +261,6 @@ def _address(op: Operation, buffer: SSAValue, indices: Sequence[SSAValue], type:
 
 
 def _alignment(type: Attribute) -> int:
-    """Return the alignment in bytes that a buffer of this element type guarantees."""
     element = scalar_of(type)
     if not isinstance(element, FixedBitwidthType):
         raise CompileError(f"elements of type {element} cannot be in memory")

@@ -85,7 +85,6 @@ def segment_function(module: ModuleOp) -> FuncOp:
 
 
 def _offsets(function: FuncOp) -> tuple[dict[Operation, int], int]:
-    """Return the offset of every allocation in the arena, and the size of the arena."""
     position = {op: index for index, op in enumerate(function.body.block.ops)}
     intervals = [
         Interval(

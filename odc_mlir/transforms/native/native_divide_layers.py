@@ -116,7 +116,6 @@ class _DivisibleCall:
 
 
 def _layer_of(module: ModuleOp, call: func.CallOp) -> _DivisibleCall | None:
-    """Return the description of a call that can be divided, or None for other calls."""
     declared = SymbolTable.lookup_symbol(module, call.callee.root_reference.data)
     assert isinstance(declared, func.FuncOp)
     kernel, options = declared_kernel(declared)
@@ -160,8 +159,6 @@ def _divide(module: ModuleOp, function: func.FuncOp, layers: Sequence[_Divisible
 
 
 class _Parts:
-    """Conversion of a segment's function to the function of one part."""
-
     def __init__(self, w: Loops, scratch_bytes: int) -> None:
         self.w = w
         self._scratch_bytes = scratch_bytes
@@ -194,7 +191,6 @@ class _Parts:
         self.w.run(func.CallOp(BARRIER, [self.w["barrier"], self.w["parts"]], []))
 
     def _by_the_first(self, calls: Sequence[func.CallOp]) -> None:
-        """Perform calls one after the other in part 0."""
         w = self.w
 
         def body() -> None:
@@ -269,7 +265,6 @@ class _Parts:
         w.run(func.CallOp(call.callee, operands, []))
 
     def _from(self, value: SSAValue, distance: SSAValue, size: SSAValue, type: Attribute | None = None) -> SSAValue:
-        """Return a view of ``size`` elements that starts ``distance`` bytes after ``value``; ``type`` may differ."""
         source, shift = value, None
         if isinstance(value.owner, memref.ViewOp):
             source, shift = value.owner.source, value.owner.byte_shift

@@ -64,8 +64,6 @@ class NpuAllocateLocalPass(ProgramPass):
 
 @dataclass(eq=False, slots=True)
 class _Local:
-    """Buffer of a local memory, and the layers that use it."""
-
     op: BufferOp
     space: Space
     size: int
@@ -111,7 +109,6 @@ def _has_address(op: BufferOp, space: Space) -> CompileError:
 
 
 def _read(block: Block) -> list[list[_Local]]:
-    """Return the buffers declared before each layer's instructions, with the last use of each."""
     layers: list[list[_Local]] = []
     known: dict[int, _Local] = {}  # by the id of the value, which hashes faster than the value
     declares = False

@@ -115,8 +115,6 @@ def resident_results(ctx: Context, job: TargetedProgram) -> list[SSAValue]:
 
 @dataclass
 class _Cut:
-    """Chain that becomes stripes."""
-
     graph: stripe_plan.RowGraph
     chain: stripe_plan.Chain
     slices: dict[tuple[SSAValue, stripe_plan.Rows], SSAValue] = field(default_factory=dict)
@@ -180,7 +178,6 @@ class _Cut:
         return self._insert(made, op)
 
     def _slice(self, value: SSAValue, rows: stripe_plan.Rows, reader: Operation) -> SSAValue:
-        """Return ``rows`` of the image ``value`` for ``reader``, or ``value`` if these are all rows."""
         kind = tensor_of(value)
         _, height, *pixels = kind.get_shape()
         if rows.count == height:

@@ -145,7 +145,6 @@ class Emission:
             rewriter.erase(lowered)
 
     def _instructions(self, commands: Iterable[Command], op: Operation, rewriter: PatternRewriter) -> list[Operation]:
-        """Create instructions, and insert each new buffer of a memory region at the top of the program."""
         made: list[Operation] = []
         regions: list[Operation] = []
         for item in commands:

@@ -100,7 +100,6 @@ class NpuPrefetchConstantsPass(ProgramPass):
 
 
 def _insert_copy(block: Block, program: DecodedProgram, copy: ConstantCopy) -> list[BufferOp]:
-    """Insert ``copy``, make the readers of its constants read its target, and return both buffer declarations."""
     location, size = program.locations[copy.layer], copy.size
     data = b"".join(constant.data or b"" for constant in copy.constants)
     source = Buffer(copy.constants[0].name, Space.CONSTANTS, size, data=data)

@@ -145,7 +145,6 @@ def _roll(
     memories: _Memories,
     homes: _Homes,
 ) -> None:
-    """Move the instructions of the first iteration into a loop, and erase the other iterations."""
     end = loop.start + loop.length * loop.iterations
     body, rest = program[loop.start : loop.start + loop.length], program[loop.start + loop.length : end]
     made = npu_isa.LoopOp(loop.iterations, Region(Block()))
@@ -317,7 +316,6 @@ def _step_limits(program: Sequence[IssuedInstruction]) -> tuple[Numbers, Numbers
 
 
 def _columns(rows: Sequence[tuple[int, ...]], missing: int) -> Numbers:
-    """Return ``rows`` as columns of an array, padded with ``missing``."""
     width = max(1, max(map(len, rows), default=0))
     padding = (missing,) * width
     table = np.array([row + padding[len(row) :] for row in rows], np.int32).reshape(len(rows), width)
@@ -325,7 +323,6 @@ def _columns(rows: Sequence[tuple[int, ...]], missing: int) -> Numbers:
 
 
 def _run_lengths(flags: NDArray[np.bool_]) -> Numbers:
-    """Return, for each position, the number of consecutive set flags that start there."""
     positions = np.arange(len(flags), dtype=np.int32)
     stops = np.where(flags, np.int32(len(flags)), positions)
     ends: Numbers = np.minimum.accumulate(stops[::-1])[::-1]

@@ -293,7 +293,6 @@ def _copies(op: Operation) -> bool:
 
 
 def _ladder(plans: Sequence[StripePlan], place: int) -> Iterator[TrialPlan]:
-    """Yield plans for a series of memory sizes after ``place``. The series does not depend on ``place``."""
     last = math.inf
     for number, plan in enumerate(plans):
         if plan.arena_bytes <= MEMORY_STEP * last or number == len(plans) - 1:

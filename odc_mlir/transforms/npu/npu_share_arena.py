@@ -111,7 +111,6 @@ def _continue_in_place(block: Block) -> bool:
 
 
 def _whole_copy(command: Command) -> tuple[Buffer, Buffer] | None:
-    """Return (source, target) if ``command`` copies a whole buffer to another, else None."""
     if command.mnemonic != "copy":
         return None
     (source, start), (target, end) = command.places["source"], command.places["target"]

@@ -64,8 +64,6 @@ def verify_program(
 
 
 class _Names:
-    """Names of instructions and buffers in errors."""
-
     def __init__(self, commands: Sequence[Command], layers: Mapping[Buffer, str]) -> None:
         self.commands, self.layers = commands, layers
 

@@ -145,8 +145,6 @@ def apply_choice(module: ModuleOp, found: Sequence[CircleOp], result: PlacementC
 
 
 class _Tensors:
-    """Numbers and sizes in bytes of a module's run-time values."""
-
     def __init__(self) -> None:
         self.sizes: list[int] = []
         self._numbers: dict[SSAValue, int] = {}

@@ -77,7 +77,6 @@ def _segment_number(op: CircleOp) -> int:
 
 
 def _root(viewed: SSAValue, group: set[Operation]) -> SSAValue:
-    """Return the source of a chain of views in ``group``, or ``viewed`` itself."""
     value: SSAValue = viewed
     while isinstance(value, OpResult) and value.op in group and isinstance(value.op, CircleOp) and is_view(value.op):
         value = value.op.operands[0]

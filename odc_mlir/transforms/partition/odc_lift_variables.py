@@ -68,8 +68,6 @@ class OdcLiftVariablesPass(ModulePass):
 
 @dataclass
 class _Variable:
-    """Variable of the main function with its operations in program order."""
-
     name: str
     handles: list[Operation] = field(default_factory=list)
     uses: list[Operation] = field(default_factory=list)
@@ -164,7 +162,6 @@ def _called(op: Operation) -> str:
 
 
 def _drop_if_idle(module: ModuleOp, once: Operation) -> None:
-    """Erase a call of a function without effects, and also the function if it has no other reference."""
     name = _called(once)
     callee = next(item for item in functions(module) if item.sym_name.data == name)
     if any(isinstance(op, CircleOp) for op in callee.walk()):

@@ -102,7 +102,6 @@ def _cast(value: SSAValue, wanted: Attribute, segment: SegmentOp) -> CircleOp:
 
 
 def _cast_behind(segment: SegmentOp, result: SSAValue, inside: Attribute) -> None:
-    """Set the type of ``result`` to that of the yielded value, and convert it to the old type for its users."""
     outside, uses = result.type, list(result.uses)
     changed = Rewriter.replace_value_with_new_type(result, inside)
     made = _cast(changed, outside, segment)

@@ -80,7 +80,6 @@ def absorb(function: FuncOp) -> dict[str, Attribute]:
 
 
 def _rounding(op: CircleOp) -> Attribute | None:
-    """Return the type to which ``op`` and its successors round, or None for other operators."""
     if op.SPEC.name == "FAKE_QUANT":
         return _of_fake_quant(op) if op.unverified is None else None
     if op.SPEC.name != "QUANTIZE" or not ir.is_float32(op.operands[0]):
@@ -126,7 +125,6 @@ def _replace(last: CircleOp, value: SSAValue) -> None:
 
 
 def _by_name(function: FuncOp, types: dict[SSAValue, Attribute]) -> dict[str, Attribute]:
-    """Return ``types`` by names, after making the names of computed values unique."""
     counts, names = Counter(map(value_name, values_of(function))), names_in(function)
     found: dict[str, Attribute] = {}
     for value, type in types.items():

@@ -269,7 +269,6 @@ class Assignment:
         return ir.quantised(used.activations, params)
 
     def _argument(self, value: SSAValue) -> Attribute:
-        """Return the type that all users of an argument require, or the default if they differ."""
         if not ir.is_float32(value):
             return ir.LEFT_ALONE
         demands = ((ir.operand_types(use.operation), use.index) for use in value.uses)

@@ -159,7 +159,6 @@ def _spare_hidden(function: FuncOp) -> frozenset[str]:
 
 
 def _seen_ranges(softmax: CircleOp) -> Iterator[tuple[SSAValue, Range]]:
-    """Yield masks before a SOFTMAX, each with the range that its codes must represent."""
     argument = argument_of(softmax)
     assert argument is not None
     root, bound = argument

@@ -88,7 +88,6 @@ class ReplaceCast(RewritePattern):
 
 
 def _same_before(source: SSAValue, result: SSAValue) -> SSAValue | None:
-    """Return ``source`` or the operand of the cast that defines it if it has the result's type, else None."""
     if source.type == result.type:
         return source
     before = source.owner

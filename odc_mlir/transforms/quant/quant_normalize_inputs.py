@@ -159,7 +159,6 @@ def _is_of_use(op: CircleOp) -> bool:
 
 
 def _moments_of(value: SSAValue, moments: Mapping[str, Floats]) -> Floats | None:
-    """Return the moments of a value, through concatenations."""
     found = moments.get(value_name(value))
     if found is not None or not isinstance(value.owner, CircleOp) or not joins_channels(value.owner):
         return found
@@ -220,7 +219,6 @@ def _readers(value: SSAValue, kept: Set[CircleOp], preparing_ops: Sequence[Circl
 
 
 def _reading(use: Use) -> list[_InputLayer]:
-    """Return the layers that read a value, directly or joined with others; empty if another operator reads it."""
     op = use.operation
     if not isinstance(op, CircleOp) or not joins_channels(op):
         layer = _layer(use)
@@ -246,7 +244,6 @@ def _layer(use: Use) -> _InputLayer | None:
 
 
 def _others(readers: Sequence[_InputLayer], moments: Mapping[str, Floats], kept: Set[CircleOp]) -> float | None:
-    """Return the size of the largest channel of the values joined with the input, or None if unknown."""
     values = {value for reader in readers if reader.join is not None for value in reader.join.operands}
     others = (value for value in values if isinstance(value.owner, CircleOp) and value.owner not in kept)
     known = (_moments_of(value, moments) for value in others)

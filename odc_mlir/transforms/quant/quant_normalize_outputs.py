@@ -147,7 +147,6 @@ def moved_to_outputs(value: SSAValue) -> tuple[list[CircleOp], set[str]]:
 
 
 def _normalise_moved(value: SSAValue, low: Floats, high: Floats) -> None:
-    """Normalise a layer whose columns other operators move to outputs, by the ranges of the columns."""
     moving, _ = moved_to_outputs(value)
     columns = info_of(value).shape or (None,)
     if not moving or columns[-1] != len(low):
@@ -195,7 +194,6 @@ def _normalise(value: SSAValue, columns: Indices, low: Floats, high: Floats) -> 
 
 
 def _sources(value: SSAValue, columns: Indices) -> Iterator[tuple[SSAValue, Indices]]:
-    """Yield the operands that an operator only moves to compute ``value``, each with its columns."""
     if (op := producer(value, *VIEWS)) is not None:
         shape = _known_shape(op.operands[0])
         if math.prod(shape) == columns.size:

@@ -249,7 +249,6 @@ class Propagation:
         op.properties["intermediates"] = ArrayAttr(_sums_of_gates(op))
 
     def _make_result_coarser(self, op: CircleOp) -> bool:
-        """Increase the scale of the result of ``op`` if kernels cannot scale its sums; return whether it changed."""
         group = self._groups.of(op.results[0])
         wanted = None if group is None else self._coarse_enough(op, group)
         if group is None or wanted is None or wanted == group.type:
@@ -324,7 +323,6 @@ def _needs(op: CircleOp) -> list[Attribute]:
 
 
 def _may_be_weights(type: Attribute) -> bool:
-    """Return whether kernels support weights of ``type``; signed weights must be symmetric."""
     found = ir.params_of(type)
     return found is None or DTYPES[found[0]].kind != "int" or not found[1].zero_point
 

@@ -75,8 +75,6 @@ def round_weights(module: ModuleOp, codes: Mapping[str, Array], scales: Mapping[
 
 @dataclass(frozen=True)
 class _NewWeights:
-    """New codes for ``weights``, and new parameters if they change."""
-
     weights: LayerConstant
     codes: Array
     params: QuantParams | None

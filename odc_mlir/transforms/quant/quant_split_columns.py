@@ -79,7 +79,6 @@ def split_columns(module: ModuleOp, sizes: Mapping[str, Floats]) -> None:
 
 
 def _images(function: FuncOp) -> Iterator[tuple[SSAValue, str]]:
-    """Yield values that may be split, with the names of their inputs."""
     for argument in function.args:
         user = next((use.operation for use in argument.uses), None)
         is_viewed = argument.has_one_use() and isinstance(user, CircleOp) and user.SPEC.name == "RESHAPE"
@@ -87,7 +86,6 @@ def _images(function: FuncOp) -> Iterator[tuple[SSAValue, str]]:
 
 
 def _readers(value: SSAValue) -> list[tuple[WeightedLayer, Floats]]:
-    """Return all readers of ``value`` with their weights, or an empty list if other operators read it."""
     shape, found = shape_of(value), []
     if not is_real(value) or shape is None or len(shape) != _IMAGE or shape[-1] != 1:
         return []

@@ -145,7 +145,6 @@ class QuantizeWeights(RewritePattern):
         return made
 
     def _real(self, codes: ConstOp) -> SSAValue:
-        """Return the dequantised value of codes; one DEQUANTIZE serves all users."""
         if codes not in self.reals:
             info = info_of(codes.result)
             back = conversion("DEQUANTIZE", codes.result, tensor_type("float32", info.shape))
@@ -196,7 +195,6 @@ def _is_smaller_wide(table: ConstOp, axis: int | None, dtype: str) -> bool:
 
 
 def _is_coded_by_layers(constant: ConstOp) -> bool:
-    """Return whether a layer reads the constant as weights, so that all readers can share its codes."""
     return any(
         isinstance(op := use.operation, CircleOp)
         and use.index in op.SPEC.quant.weights

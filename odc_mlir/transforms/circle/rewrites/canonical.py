@@ -118,8 +118,6 @@ def _end_of_codes(op: CircleOp) -> SSAValue | None:
 
 
 def _same_size(place: int = 0) -> Callable[[CircleOp], SSAValue | None]:
-    """Return a rule for operand ``place`` with a static shape, which the caller compares with the result's shape."""
-
     def rule(op: CircleOp) -> SSAValue | None:
         return op.operands[place] if rewriting.static_shape_of(op.operands[place]) is not None else None
 

@@ -191,7 +191,6 @@ def weights_of(layer: rewriting.WeightedLayer, node: Node, is_padded: bool) -> C
 
 
 def _is_in_units(layer: rewriting.WeightedLayer, node: Node) -> bool:
-    """Return whether the bias has no scale or the scale of the sums."""
     x, bias = node.operand(layer.input), node.optional(layer.bias)
     if bias is None or bias.quant is None:
         return True
@@ -375,7 +374,6 @@ class ProductKind(ChannelKind):
 
 
 def _is_padded(node: Node) -> bool:
-    """Return whether the window may extend beyond the input."""
     if node.spec.name == "FULLY_CONNECTED":
         return False
     try:

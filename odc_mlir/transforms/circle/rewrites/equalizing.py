@@ -326,7 +326,6 @@ class Tracer:
         return None if row is None or inputs is None else np.asarray(row[inputs], np.int64)
 
     def _crossed(self, op: Operation, trace: ChannelTrace) -> list[Labels] | None:
-        """Return the labels of the results, or None if the operator does not commute with factors."""
         rule = _CROSSING.get(op.SPEC.name) if isinstance(op, CircleOp) and op.unverified is None else None
         if rule is None or not isinstance(op, CircleOp) or not commutes(op, self.relu6):
             return None
@@ -363,7 +362,6 @@ def _keeps_unknown(op: CircleOp, trace: ChannelTrace) -> bool:
 
 
 def _row(labels: Labels) -> Labels | None:
-    """Return the labels along the last axis if they are equal along all other axes, else None."""
     if labels.ndim == 0:
         return None
     row: Labels = labels[(0,) * (labels.ndim - 1)]
@@ -419,7 +417,6 @@ def _moved(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None:
 
 
 def _pooled(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None:
-    """Rule of windows over elements of one channel."""
     row = None if traced[0] is None else _row(traced[0])
     return None if row is None or len(row) != shapes[0][-1] else [np.broadcast_to(row, shapes[0])]
 

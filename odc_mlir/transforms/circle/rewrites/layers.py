@@ -156,7 +156,6 @@ class PreActivation(rewriting.OperatorPattern):
 
 
 def _layer_reading(use: Use, channels: int) -> tuple[rewriting.WeightedLayer, rewriting.Reals] | None:
-    """Return the convolution that reads ``channels`` channels as its input, and its constant weights."""
     layer = rewriting.WeightedLayer.of(use.operation)
     if layer is None or layer.op.SPEC.name != "CONV_2D" or use.index != layer.input:
         return None

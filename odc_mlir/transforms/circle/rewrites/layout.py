@@ -328,7 +328,6 @@ def _gather(op: CircleOp) -> LayoutRule | None:
 
 
 def _last_axis(op: CircleOp) -> LayoutRule | None:
-    """Rule of operators along the last dimension, which stays the last dimension."""
     rank = _rank(op.operands[0])
     if rank < 2 or is_constant(op.operands[0]) or _rank(op.results[0]) != rank:
         return None
@@ -450,8 +449,6 @@ class CostTable:
 
 
 class _Buckets:
-    """Remaining factors by variable."""
-
     def __init__(self, sizes: Sequence[int], factors: Sequence[CostTable]) -> None:
         self.sizes = sizes
         self.touching: list[dict[int, CostTable]] = [{} for _ in sizes]
@@ -653,7 +650,6 @@ class LayoutGraph:
                 self.edges[value].uses.append(LayoutUse(node, place))
 
     def _spread(self) -> None:
-        """Add to every node the choices that match its neighbours' orders."""
         reads: dict[LayoutNode, list[tuple[Edge, int]]] = defaultdict(list)
         makes: dict[LayoutNode, list[Edge]] = defaultdict(list)
         for edge in self.edges.values():
@@ -697,7 +693,6 @@ def _offer(node: LayoutNode, order: Order, place: int, *, is_result: bool) -> It
 
 
 def _interface_rule(value: SSAValue) -> LayoutRule | None:
-    """Rule of an image at the model's interface, which may become channels last."""
     facts = tensor_facts(value.type) if not isinstance(value.owner, NoneOp) else None
     if facts is None or facts.shape is None or len(facts.shape) != len(NHWC) or is_constant(value):
         return None
@@ -742,7 +737,6 @@ def _costs(edge: Edge, variables: Mapping[LayoutNode, int], sizes: list[int]) ->
 def _factor(
     table: Costs, nodes: Sequence[LayoutNode], variables: Mapping[LayoutNode, int], *more: int
 ) -> Iterator[CostTable]:
-    """Yield a factor over the variables of ``nodes`` and ``more``, unless all its costs are 0."""
     fixed = tuple(axis for axis, node in enumerate(nodes) if node not in variables)
     kept = (*(variables[node] for node in nodes if node in variables), *more)
     if kept and np.any(table):

@@ -46,7 +46,6 @@ class Normalisation:
 
 
 def _normalisation(op: CircleOp) -> Normalisation | None:
-    """Return the normalisation that divides by the root ``op`` of a mean square, or None."""
     exponent = {"RSQRT": -0.5, "SQRT": 0.5}.get(op.SPEC.name, rewriting.real_scalar(op.operands[-1]))
     spread = _with_epsilon(op.operands[0]) if exponent in (0.5, -0.5) else None
     if spread is None:
@@ -59,7 +58,6 @@ def _normalisation(op: CircleOp) -> Normalisation | None:
 
 
 def _with_epsilon(value: SSAValue) -> Spread | None:
-    """Return the mean square that is a summand of ``value``, with the other summand as epsilon."""
     total = rewriting.plain(value, "ADD")
     for variance, other in rewriting.pairs(total) if total is not None else ():
         epsilon, spread = rewriting.real_scalar(other), _spread(variance)
@@ -290,7 +288,6 @@ def _works_on_rows(op: CircleOp, spread: Spread, members: Set[CircleOp]) -> bool
 def _on_groups(
     found: Normalisation, members: Set[CircleOp], image: SSAValue, shape: tuple[int, int, int, int]
 ) -> list[CircleOp | ConstOp]:
-    """Return copies of ``members`` on ``image`` in ``shape``, in order; the last computes the normalised groups."""
     name, rows = value_name(found.result), rewriting.shape_of(found.spread.x)
     wanted = rewriting.indices(shape, f"{name}/groups")
     view = rewriting.part("RESHAPE", [image, wanted.result], found.spread.x, "groups", shape, new_shape=list(shape))

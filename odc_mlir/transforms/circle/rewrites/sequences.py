@@ -88,7 +88,6 @@ Match = Callable[[CircleOp], RecurrentStep | None]
 
 
 def _unrolled(op: CircleOp, match: Match) -> Unrolled | None:
-    """Return the sequence whose first step ends with the sum ``op``, or None."""
     first = match(op) if rewriting.is_real(op.results[0]) else None
     before = None if first is None else rewriting.plain(rewriting.viewed(first.before), "ADD")
     if first is None or (before is not None and match(before) is not None):
@@ -221,7 +220,6 @@ def _columns(value: SSAValue) -> tuple[SSAValue, int] | None:
 
 
 def _slice_begin(op: CircleOp) -> list[int] | None:
-    """Return the begin of SLICE, or of STRIDED_SLICE with strides of 1, or None for other operators."""
     source, begin = rewriting.static_shape_of(op.operands[0]) if op.operands else None, None
     if op.SPEC.name in ("SLICE", "STRIDED_SLICE"):
         begin = rewriting.constant(op.operands[1])
@@ -238,7 +236,6 @@ def _slice_begin(op: CircleOp) -> list[int] | None:
 
 
 def _layer_of(step: RecurrentStep, state: SSAValue) -> rewriting.WeightedLayer | None:
-    """Return the layer that computes the contribution of ``state`` to a step's gates."""
     for value in step.gates[0].parts:
         layer = rewriting.WeightedLayer.of(rewriting.producer(rewriting.viewed(value), "FULLY_CONNECTED"))
         if (
@@ -251,7 +248,6 @@ def _layer_of(step: RecurrentStep, state: SSAValue) -> rewriting.WeightedLayer |
 
 
 def _rows(steps: Sequence[RecurrentStep], recurrent: rewriting.WeightedLayer) -> tuple[int, ...] | None:
-    """Return the position of each gate's rows if all steps multiply the state by the same weights, else None."""
     weights = recurrent.real_weights()
     if weights is None or weights.shape[0] != len(steps[0].gates) * weights.shape[1]:
         return None
@@ -336,7 +332,6 @@ def _is_of_state(value: SSAValue, before: SSAValue | None, recurrent: rewriting.
 
 
 def _row(value: SSAValue) -> tuple[SSAValue, int] | None:
-    """Return the source and the row's index if ``value`` is one row of a source along the first dimension."""
     value = rewriting.viewed(value)
     if not isinstance(value, OpResult) or not isinstance(value.op, CircleOp) or value.op.unverified is not None:
         return None
@@ -360,8 +355,6 @@ def _row(value: SSAValue) -> tuple[SSAValue, int] | None:
 
 
 class _Sequence(rewriting.OperatorPattern):
-    """Replace steps by one operator on ``[T, N, I]`` that returns all states ``[T, N, units]``."""
-
     names = frozenset({"ADD"})
     step: staticmethod[[CircleOp], RecurrentStep | None]
 
@@ -446,7 +439,6 @@ def _blocks(found: Unrolled, which: str) -> list[tuple[rewriting.Reals, rewritin
 
 
 def _whole(name: str, operands: list[SSAValue], found: Unrolled, batch: int, options: dict[str, object]) -> CircleOp:
-    """Return the operator for all steps, with the type and name of the CONCATENATION of all states if there is one."""
     shape = (len(found.steps), batch, found.units)
     joined = _joined(found, shape)
     if joined is not None:

@@ -213,7 +213,6 @@ def _product(w: Loops, a: SSAValue, b: SSAValue) -> SSAValue:
 
 
 def _leading_zeros(w: Loops, total: SSAValue) -> SSAValue:
-    """Return the number of leading zeros of ``total`` as a 32-bit number."""
     return w.sub(w.intrinsic("llvm.ctlz.i64", [total, w.constant(0, i1)], i64), 32)
 
 
@@ -298,7 +297,6 @@ _Scaling = tuple[SSAValue, SSAValue, SSAValue]  # scale, its inverse, zero point
 
 
 def _extreme(w: Loops, row: _Row, combine: Callable[[SSAValue, SSAValue], SSAValue], kind: str) -> SSAValue:
-    """Return the extreme of zero and the elements of a row, by ``combine(state, x)`` and the reduction ``kind``."""
     found = row.over(
         lambda k, count, state: combine(state, row.load(k, count)),
         0.0,
@@ -340,7 +338,6 @@ def _asymmetric(w: Loops, row: _Row) -> _Scaling:
 
 
 def _within(w: Loops, value: SSAValue, low: Number, high: Number) -> SSAValue:
-    """Limit ``value`` to ``[low, high]``; NaN becomes 0."""
     return choose(w, "eq", value, value, clamped(w, value, low, high), 0.0)
 
 

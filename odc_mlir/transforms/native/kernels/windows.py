@@ -101,7 +101,6 @@ class Multiplication:
 def _store(
     w: Loops, a: Accumulator, sums: Sequence[Sequence[Values]], pixel: SSAValue, place: SSAValue, channel: SSAValue
 ) -> None:
-    """Store the results of a tile, ``sums[pixel][vector of channels]``, from element ``place`` of each pixel."""
     fields = [a.of_channels(w.add(channel, v * LANES)) for v in range(len(sums[0]))]
     for i, own in enumerate(sums):
         number = w.add(pixel, i)
@@ -195,7 +194,6 @@ def _each_tile(
 
 
 def _completed(w: Loops, sums: Values, missing: Values) -> Values:
-    """Add the weights' offset ``missing``, if any, times the sum of the inputs to the sums of a pixel."""
     if not missing:
         return sums
     share = w.mul(sums[-1], missing[0])
@@ -432,8 +430,6 @@ def _images(options: Options) -> Parameters:
 
 @dataclass(frozen=True)
 class _Pooling:
-    """Combination of a window; ``finish(state, taps)``: the result of ``taps`` elements, a vector of counts."""
-
     start: SSAValue
     combine: Callable[[SSAValue, SSAValue], SSAValue]
     finish: Callable[[SSAValue, SSAValue], SSAValue]

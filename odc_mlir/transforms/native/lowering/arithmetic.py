@@ -342,7 +342,6 @@ class WideCodes(Codes):
 
 
 def _divided(columns: Array, taken: int) -> Array:
-    """Divide runs ``[O, runs, length]`` into parts ``[O, runs, parts, taken]``, with zeros after the last part."""
     outputs, runs, length = columns.shape
     parts = -(-length // taken)
     return padded_columns(columns, parts * taken, np.int64).reshape(outputs, runs, parts, taken)

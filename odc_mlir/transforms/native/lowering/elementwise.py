@@ -200,7 +200,6 @@ class LowerCodesArithmeticToKernels(KernelPattern):
 def _combination(
     node: Node, operation: int, quants: tuple[tuple[float, int], ...], act: tuple[int, int], *, wide: bool
 ) -> tuple[int, int, Array]:
-    """Return the kernel's operation, the left shift of its operands, and its table of fields."""
     a, b, out = quants
     up, unused = sign_offset(node.results[0]), [0] * (len(elementwise.OPERAND_FIELDS) - 1)
     dtype = node.results[0].dtype
@@ -298,7 +297,6 @@ def _stored_codes(info: TensorInfo) -> Array:
 
 
 def _table(node: Node, shape: tuple[int, ...], given: Sequence[Array]) -> Array:
-    """Return the stored form of the host kernel's result for the first operands ``given``, all of ``shape``."""
     own, out = tuple(replace(node.operand(i), shape=shape, data=None) for i in range(len(given))), node.results[0]
     one = replace(node, operands=(*own, *node.operands[len(own) :]), results=(replace(out, shape=shape),))
     with np.errstate(all="ignore"):

@@ -185,7 +185,6 @@ _NUMBERS: Mapping[type[Operation], Callable[..., int] | None] = {
 
 
 def _compute(op: Operation, values: Values) -> None:
-    """Record the result of ``op`` in ``values`` if it is an index or a condition, and all operands are known."""
     if isinstance(op, arith.ConstantOp):
         values[op.result] = op.value.value.data if isinstance(op.value, IntegerAttr) else None
         return

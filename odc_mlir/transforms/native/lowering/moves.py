@@ -171,7 +171,6 @@ def fill_bits(info: TensorInfo, value: Any) -> int:
 
 
 def _held(node: Node, info: TensorInfo) -> TensorInfo:
-    """Return ``info``; refuse a constant, and element types that segments do not support."""
     if info.dtype not in STORED or info.is_const:
         kind = "a constant" if info.is_const else "an"
         raise refusal(node, f"{kind} input of {info.dtype} has no native kernel")
@@ -474,6 +473,5 @@ def padded_input(
 
 
 def _word(value: int, item_bytes: int) -> int:
-    """Return the signed 32-bit number whose bytes repeat ``value``."""
     copies = np.repeat(np.array(value).astype(f"u{item_bytes}"), 4 // item_bytes)
     return int(copies.view(np.int32)[0])

@@ -36,7 +36,6 @@ _WHOLE_BYTES = ("int8", "uint8", "int16", "float32")
 
 
 def _arithmetic(node: Node, axis: int) -> Arithmetic:
-    """Return the arithmetic of constant weights with output channels along ``axis``."""
     if node.operand(0).dtype == "int16" or not has_float_result(node):
         return Codes.of(node, node.operand(1).static_shape[axis], axis)
     return Floats.of(node, axis)
@@ -133,7 +132,6 @@ def _one_by_one(node: Node, groups: int) -> EmitCalls:
 
 
 def _dense(weights: TensorInfo, groups: int) -> Array:
-    """Return a filter ``[O, kh, kw, C / groups]`` as ``[O, kh, kw, C]``, with zero points for other groups."""
     array = weights.array()
     outputs, height, width, channels = array.shape
     result = np.zeros((outputs, height, width, groups, channels), array.dtype)

@@ -99,7 +99,6 @@ class _SequenceSizes:
     def _copy(
         self, segment: SegmentFunction, source: SSAValue, target: SSAValue, input_pitch: int, pitch: int, first: int
     ) -> None:
-        """Copy one row per sequence to the target from byte ``first``; pitches are in bytes."""
         sizes = {"rows": self.sequences, "row_bytes": min(input_pitch, pitch), "input_pitch": input_pitch}
         segment.call("copy_rows", {}, input=source, output=target, **sizes, first=first, pitch=pitch)
 

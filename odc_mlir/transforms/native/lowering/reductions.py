@@ -325,7 +325,6 @@ class LowerRmsNormToKernels(KernelPattern):
 
 
 def _by_rows(node: Node, kernel: str, size: str, **arguments: Argument) -> EmitCalls:
-    """Plan a kernel on rows along the last axis, with the length of a row in parameter ``size``."""
     x = node.operand(0)
     if has_float_result(node) and (x.dtype != "float32" or fused_activation(node) != "none"):
         raise refusal(node, f"an input of {x.dtype} or a fused activation has no native kernel")

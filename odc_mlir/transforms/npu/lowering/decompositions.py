@@ -187,7 +187,6 @@ def _with_another_loop(blocks: _Blocks) -> list[_Blocks]:
 
 
 def _runs(starts: NDArray[np.int64], targets: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Yield (first, count) of consecutive blocks at equal distances, as long as possible from the left."""
     steps = np.stack([np.diff(starts), np.diff(targets)])
     total = len(starts)
     changes = np.flatnonzero((steps[:, 1:] != steps[:, :-1]).any(0)) + 1

@@ -201,7 +201,6 @@ def _interpolated(site: Site, at: SSAValue, table: NDArray[np.int16]) -> npu.Lut
 def _sum(
     site: Site, a: SSAValue, b: SSAValue, kind: npu.ElementwiseKind = npu.ElementwiseKind.ADD, zero: int = 0
 ) -> npu.ElementwiseOp:
-    """Return the sum or difference of codes with the same scale."""
     return npu.ElementwiseOp(
         kind,
         a,

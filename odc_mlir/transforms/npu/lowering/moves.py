@@ -114,7 +114,6 @@ def _move(site: Site, values: Sequence[SSAValue]) -> None:
 
 
 def _with_quantisation(site: Site, index: int) -> SSAValue:
-    """Return operand ``index``, requantised to the scale and zero point of the result."""
     info = site.info(index)
     if quant_of(info).agrees(site.result.quant):
         return site.constant_or_operand(index)

@@ -86,7 +86,6 @@ def _codes(*shape: int, zero: int = 0) -> Attribute:
 
 
 def _image(site: Site, values: SSAValue) -> SSAValue:
-    """Return rows as images of one channel, whose pixels a reduction adds."""
     _, _, rows, count = npu.shape_of(values)
     height_and_width = sides([count])
     assert height_and_width is not None, "the placement rules require rows that fit the tile buffer"

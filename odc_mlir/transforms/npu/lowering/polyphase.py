@@ -66,8 +66,6 @@ class LowerTransposeConv(LowerToNpu):
 
 
 class _Channels(NamedTuple):
-    """Result channels with their weights ``[channel, ky, kx, input channel]`` and the weights' zero point."""
-
     numbers: list[int]
     weights: NDArray[Any]
     zero: int

@@ -197,7 +197,6 @@ def _picked(site: Site, source: SSAValue, group: list[int]) -> SSAValue:
 
 
 def _repeated(site: Site, source: SSAValue, shape: tuple[int, ...], run: int, count: int) -> SSAValue:
-    """Repeat every run of elements ``count`` times."""
     runs = math.prod(npu.shape_of(source)) // run
     copies = [StridedCopy(0, 0, part * run, (runs, run), (run, 1), (count * run, 1)) for part in range(count)]
     return site.emit(npu.MoveOp([source], with_shape(tensor_of(source), shape), copies=copies))

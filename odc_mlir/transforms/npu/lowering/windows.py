@@ -166,7 +166,6 @@ def _sum_scale(site: Site, run: ReductionShape) -> tuple[int, int]:
 
 
 def _image(site: Site, run: ReductionShape) -> SSAValue:
-    """Return the operand as images whose pixels the reduction combines."""
     return site.reshape(_in_order(site, run), (run.outer, run.height, run.width, run.inner))
 
 

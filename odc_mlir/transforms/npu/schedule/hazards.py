@@ -60,7 +60,6 @@ class _History:
         self.missed: LostBytes | None = None
 
     def _cut(self, address: int) -> _AccessHistory:
-        """Split the segment around ``address``; return the part that starts at ``address``."""
         index = bisect_left(self.starts, address)
         whole = self.segments[self.starts[index - 1]]
         self.starts.insert(index, address)

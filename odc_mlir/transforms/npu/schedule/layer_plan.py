@@ -274,7 +274,6 @@ def read_graph(layers: Sequence[Operation], target: Target, uncopied: Mapping[Op
 
 
 def _aliases(value: SSAValue) -> Iterator[SSAValue]:
-    """Yield ``value`` and all reshapes of it."""
     yield value
     for use in value.uses:
         if isinstance(use.operation, npu.ReshapeOp):

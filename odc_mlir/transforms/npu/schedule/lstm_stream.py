@@ -89,7 +89,6 @@ class _LstmEmitter:
         yield flat("store", (last_cell.buffer, 0), (self.cell, 0), STATE_BYTES * step_bytes)
 
     def _first_output(self, before: Place | None, target: Place, hidden: LayerTensor) -> Command:
-        """Return the copy of the last output before a block to ``target``."""
         size = self.batch * self.units
         if before is None:
             return flat("load", (hidden.buffer, 0), target, size)
@@ -111,7 +110,6 @@ class _LstmEmitter:
         return command(mnemonic, source=source, target=target, **runs)
 
     def _input_products(self, inputs: Buffer, count: int) -> Iterator[Command]:
-        """Yield the commands that multiply ``count`` steps of inputs by the input weights of all gates."""
         order = np.array(list(unit_rows(self.units, self.gates, self.groups)))
         weights = np.frombuffer(self.op.input_weights.bytes, np.int8).reshape(self.rows, self.features)[order]
         bias = np.array(self.op.bias.values)[order]

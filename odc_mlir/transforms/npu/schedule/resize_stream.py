@@ -144,7 +144,6 @@ def _moved(heights: Counter[int], widths: Counter[int], width: int, pixel: tuple
 
 
 def _most(axis: ResizeAxis, limit: int, fits: Callable[[int], bool]) -> int:
-    """Return the largest part size, up to ``limit`` results, that ``fits`` accepts, evened out over the axis."""
     low, high = 1, min(limit, _LARGEST_COUNT)
     while low < high:
         middle = (low + high + 1) // 2

@@ -276,7 +276,6 @@ class StripePlanner:
 
 
 def _path(best: Sequence[tuple[float, CostedChain | None]]) -> list[CostedChain] | None:
-    """Return the chains that lead to the last entry of ``best``, or None."""
     found: list[CostedChain] = []
     position = len(best) - 1
     while position > 0:
@@ -436,7 +435,6 @@ def _computing(op: Operation, target: Target) -> float:
 
 
 def _rows(op: Operation, sources: tuple[RowSource, ...]) -> int:
-    """Return the rows of an operation's result, or 0 if stripes are impossible."""
     if not isinstance(op, _BY_ROWS):
         return 0
     result = npu.shape_of(op.results[0])

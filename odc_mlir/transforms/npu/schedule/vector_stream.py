@@ -219,7 +219,6 @@ def vop_fields(layer: Layer[Elementwise]) -> dict[str, int | str]:
 
 
 def _block_strides(name: str, strides: tuple[int, ...], count: tuple[int, ...], item: int) -> dict[str, int]:
-    """Return stride fields of a densely loaded block along the three innermost dimensions."""
     step, fields = item, {}
     for level in range(3):
         here = strides[-1 - level] != 0
@@ -229,8 +228,6 @@ def _block_strides(name: str, strides: tuple[int, ...], count: tuple[int, ...], 
 
 
 class _ReducedPart(NamedTuple):
-    """Some pixels and channels of one image: address, layout, and the loads that fill it."""
-
     place: Place
     width: int
     height: int
@@ -498,7 +495,6 @@ def choice_of(op: Operation, target: Target, room: int, sources: Sequence[bool],
 def _elementwise_work(
     op: Operation, room: int, sources: Sequence[bool], *, result: bool
 ) -> tuple[int, dict[str, int | str]]:
-    """Return the number of instructions, and the fields that determine the cycles of one instruction."""
     shapes = [npu.shape_of(value) for value in op.operands]
     dims = merged_dims(npu.shape_of(op.results[0]), shapes[0], shapes[-1])
     values = zip((*op.operands, *op.results), (*sources, result), strict=True)

@@ -169,8 +169,6 @@ class _AxisTile(NamedTuple):
 
 @dataclass(slots=True)
 class _Traffic:
-    """Bytes that all tiles of a layer move, and sizes of the tiles."""
-
     tiles: int
     load_bytes: float
     store_bytes: float
@@ -179,8 +177,6 @@ class _Traffic:
 
 
 class _TilingSearch:
-    """Candidates of one layer and their costs, with caches of shared parts."""
-
     def __init__(self, window: WindowGeometry, target: Target, room: Room, *, weighted: bool) -> None:
         self.window, self.target, self.room, self.weighted = window, target, room, weighted
         shapes = range(len(target.array.shapes))

@@ -108,8 +108,6 @@ class WeightLoads(ABC, Generic[Product]):
 
 
 class _ConstantWeights(WeightLoads[npu.ConvOp]):
-    """Weights of a convolution, the same for all images."""
-
     def owner(self, tile: Tile) -> int:
         return 0
 
@@ -309,7 +307,6 @@ def _moved(place: Place, units: int) -> Place:
 
 
 def _conv_fields(layer: WindowLayer[Product], tiling: Tiling) -> dict[str, int | str]:
-    """Return the fields that all compute instructions of a layer share, except for zero points and output fields."""
     window = layer.window
     return {
         "depthwise": int(window.depthwise),
@@ -333,7 +330,6 @@ def _kernel_fields(window: WindowGeometry) -> dict[str, int | str]:
 
 
 def _tile_fields(tile: Tile, step: ComputeStep, source: TilePart, output: TilePart) -> dict[str, int | str]:
-    """Return the fields that describe the part of a tile that one compute instruction covers."""
     return {
         "init": "bias" if step.is_first else "keep",
         "emit": int(step.is_last),

@@ -154,7 +154,6 @@ def npu_works(
 
 
 def _runs(ops: Iterable[Operation]) -> Iterator[list[npu.NpuTensorOp]]:
-    """Yield the runs of layers between operators of the host."""
     run: list[npu.NpuTensorOp] = []
     for op in ops:
         if isinstance(op, npu.NpuTensorOp):
@@ -185,8 +184,6 @@ def _lower(op: CircleOp, index: int, patterns: ByKind) -> OperatorCost:
 
 
 class _LayerCosts:
-    """Costs of layers on one target and memory mode."""
-
     def __init__(self, tilings: Tilings, memory: MemoryMode, check: Callable[[], None], *, quick: bool) -> None:
         self.tilings, self.memory, self.check, self.quick = tilings, memory, check, quick
         self.port = ports(tilings.target, memory).constants

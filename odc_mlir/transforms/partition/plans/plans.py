@@ -36,7 +36,6 @@ def groups(operators: Sequence[CircleOp]) -> Iterator[tuple[Pattern, list[Circle
 
 
 def _match(pattern: Pattern, last: CircleOp) -> list[CircleOp] | None:
-    """Return the operators of a match of ``pattern`` that ends in ``last``, or None."""
     chain: list[CircleOp] = []
     op: object = last
     for kind in reversed(pattern.chain):
@@ -352,7 +351,6 @@ class _PlacementSearch:
         return all(self._too_small(segment) is None for segment in plan.segments)
 
     def _within_bounds(self, units: list[bool]) -> list[bool]:
-        """Return ``units`` without too small segments and, beyond the maximum number, without the least useful ones."""
         while not self._allowed(plan := self.placement(units)):
             small = [(s, reason) for s in plan.segments if (reason := self._too_small(s)) is not None]
             if not small:
@@ -369,7 +367,6 @@ class _PlacementSearch:
         return units
 
     def _improve(self, units: list[bool]) -> None:
-        """Apply moves that improve the plan, one at a time, until no move improves it."""
         best = self.placement(units)
         most = max(LARGEST_SEARCH // max(1, len(self.problem.items)), LEAST_PLANS)
         again = self.prefer != "compile-time"

@@ -82,7 +82,6 @@ def shape_text(info: TensorInfo) -> str:
 
 
 def _shape_of_first(tensors: Iterable[TensorInfo], is_bad: Callable[[TensorInfo], bool]) -> str | None:
-    """Return the first of ``tensors`` that ``is_bad``, with its shape, or None."""
     return next((f"{tensor.name!r} has {shape_text(tensor)}" for tensor in tensors if is_bad(tensor)), None)
 
 
@@ -127,7 +126,6 @@ def codes(node: Node, _: PlacementLimits) -> str | None:
 
 
 def _is_number(node: Node, tensor: TensorInfo) -> bool:
-    """Return whether a tensor is a result that is never quantised, or a computed position."""
     if node.spec.name in POSITIONS and node.optional(POSITIONS[node.spec.name]) is tensor:
         return True
     kinds = node.spec.results

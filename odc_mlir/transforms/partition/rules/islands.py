@@ -97,6 +97,5 @@ def _is_code(value: SSAValue) -> bool:
 
 
 def _is_function(op: CircleOp, shape: tuple[int, ...]) -> bool:
-    """Return whether each element of the only result depends on one element of each operand."""
     is_verified = op.unverified is None and len(op.results) == 1
     return is_verified and Trait.ELEMENTWISE in op.SPEC.traits and rewriting.static_shape_of(op.results[0]) == shape

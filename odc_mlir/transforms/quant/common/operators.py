@@ -305,7 +305,6 @@ def _largest_bias(op: CircleOp) -> float:
 
 
 def _depth(op: CircleOp) -> int | None:
-    """Return the largest number of products in one sum of ``op``, or None if unknown."""
     node, weights = node_of(op), op.SPEC.quant.weights
     if op.SPEC.name == "BATCH_MATMUL":
         shape = node.operand(0).shape or (None,)
@@ -356,7 +355,6 @@ def _linear_cell(op: CircleOp) -> str | None:
 
 
 def _unfit_values(op: CircleOp, operands: Sequence[Attribute], ranges: Ranges) -> str | None:
-    """Return the reason why no element type suits the values of constant operands, or None."""
     rule = op.SPEC.quant
     for index in rule.not_negative:
         found = ranges.of(op.operands[index])
