@@ -47,6 +47,17 @@ class Rule:
     check: Callable[[Node], str | None]
 
 
+def _unknown_shape(node: Node) -> str | None:
+    for info in (*node.operands, *node.results):
+        if info is not None and (info.shape is None or None in info.shape):
+            return f"the shape of {info.name!r} is not known"
+    return None
+
+
+STATIC_SHAPE = Rule("static-shape", "all shapes are known at compile time", _unknown_shape)
+"""A rule that most targets have."""
+
+
 @dataclass(frozen=True)
 class RuleTable:
     """Table of rules: for every operator, and by operator. An operator without an entry stays on the host."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from odc_mlir.ops.spec import Node
-from odc_mlir.plugins.target import FLOAT, Costs, Rule, RuleTable, TargetDescription
+from odc_mlir.plugins.target import FLOAT, STATIC_SHAPE, Costs, Rule, RuleTable, TargetDescription
 from odc_mlir.targets.costs import load_host
 
 MOST_COLUMNS = 512  # of a matrix: what its memory for weights holds
@@ -16,13 +16,6 @@ def _real(node: Node) -> str | None:
     for info in (*node.operands, *node.results):
         if info is not None and info.dtype != "float32":
             return f"{info.name!r} is {info.dtype}"
-    return None
-
-
-def _known_shapes(node: Node) -> str | None:
-    for info in (*node.operands, *node.results):
-        if info is not None and (info.shape is None or None in info.shape):
-            return f"the shape of {info.name!r} is not known"
     return None
 
 
@@ -59,7 +52,7 @@ _ACTIVATION = Rule("activation", "there is no activation but RELU", _activation)
 RULES = RuleTable(
     generic=(
         Rule("real", "everything is float32", _real),
-        Rule("static-shape", "all shapes are known at compile time", _known_shapes),
+        STATIC_SHAPE,
     ),
     operators={
         "FULLY_CONNECTED": (

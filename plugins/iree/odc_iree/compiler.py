@@ -28,20 +28,25 @@ class IreeCodegen(PartitionedCodegen):
         super().__init__(describe())
 
     def compile_segment(self, segment: SegmentModel, request: CodegenRequest) -> bytes:
-        """Return the program of a segment; raise CompileError with IREE's first message."""
-        graph = build_graph(read_model(segment.model))
-        try:
-            code = iree.compiler.compile_str(
-                module_text(graph), target_backends=["llvm-cpu"], input_type="stablehlo", extra_args=list(_ARGUMENTS)
-            )
-        except iree.compiler.CompilerToolError as error:
-            lines = [line for line in str(error).splitlines() if "error:" in line]
-            raise CompileError(f"IREE's compiler fails: {(lines or ['without a message'])[0]}") from None
-        ports = [
-            [(graph.tensors[tensor].name, graph.tensors[tensor].static_shape) for tensor in tensors]
-            for tensors in (graph.inputs, graph.outputs)
-        ]
-        return to_bytes(ports, code)
+        """Return the binary of a segment; raise CompileError with IREE's first message."""
+        return compiled(segment)
+
+
+def compiled(segment: SegmentModel) -> bytes:
+    """Return the program of a segment; raise CompileError with IREE's first message."""
+    graph = build_graph(read_model(segment.model))
+    try:
+        code = iree.compiler.compile_str(
+            module_text(graph), target_backends=["llvm-cpu"], input_type="stablehlo", extra_args=list(_ARGUMENTS)
+        )
+    except iree.compiler.CompilerToolError as error:
+        lines = [line for line in str(error).splitlines() if "error:" in line]
+        raise CompileError(f"IREE's compiler fails: {(lines or ['without a message'])[0]}") from None
+    ports = [
+        [(graph.tensors[tensor].name, graph.tensors[tensor].static_shape) for tensor in tensors]
+        for tensors in (graph.inputs, graph.outputs)
+    ]
+    return to_bytes(ports, code)
 
 
 def to_bytes(ports: object, code: bytes) -> bytes:

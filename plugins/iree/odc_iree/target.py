@@ -6,7 +6,7 @@ from odc_iree.text import OPERATORS, constant_problem, module_text
 from odc_mlir.codegen.machine import machine_facts
 from odc_mlir.errors import OdcError
 from odc_mlir.ops.spec import Node
-from odc_mlir.plugins.target import FLOAT, Rule, RuleTable, TargetDescription, operator_model
+from odc_mlir.plugins.target import FLOAT, STATIC_SHAPE, Costs, Rule, RuleTable, TargetDescription, operator_model
 from odc_mlir.runtime.execution.graph import build_graph
 
 TARGET = "iree"
@@ -22,13 +22,6 @@ def _types(node: Node) -> str | None:
     return None
 
 
-def _known_shapes(node: Node) -> str | None:
-    for info in (*node.operands, *node.results):
-        if info is not None and (info.shape is None or None in info.shape):
-            return f"the shape of {info.name!r} is not known"
-    return None
-
-
 def _form(node: Node) -> str | None:
     try:
         module_text(build_graph(operator_model(node)))
@@ -40,7 +33,7 @@ def _form(node: Node) -> str | None:
 RULES = RuleTable(
     generic=(
         Rule("types", "computed values are float32; constants are float32, float16 or integers without scales", _types),
-        Rule("static-shape", "all shapes are known at compile time", _known_shapes),
+        STATIC_SHAPE,
         Rule("form", "options and constants have a form in StableHLO", _form),
     ),
     operators=dict.fromkeys(OPERATORS, ()),
@@ -55,6 +48,12 @@ def facts() -> tuple[str, ...]:
     return (*versions, machine_facts())
 
 
+def _costs() -> Costs:
+    from odc_iree.costs import costs
+
+    return costs()
+
+
 def describe() -> TargetDescription:
     """Return the target."""
     return TargetDescription(
@@ -62,6 +61,7 @@ def describe() -> TargetDescription:
         extension=TARGET,
         schemes=(FLOAT,),
         rules=lambda _machine: RULES,
+        costs=lambda _machine: _costs(),
         identity=lambda _machine: facts(),
         summary="this processor, by IREE",
     )

@@ -14,6 +14,8 @@ from odc_mlir.runtime.execution.graph import Graph
 
 Shape = tuple[int, ...]
 
+_MOST_TERMS = 64  # of one sum: IREE adds one after another in float32, so longer sums lose precision
+
 
 class Value(NamedTuple):
     """An SSA value of type float32."""
@@ -113,11 +115,14 @@ class _Writer:
         text = f"applies stablehlo.{name} across dimensions = {list(axes)} : {types}"
         return self.add(f"stablehlo.reduce({value.name} init: {start.name}) {text}", shape)
 
-    def window(self, name: str, value: Value, node: Node) -> Value:
-        """Return ``value`` [N, H, W, C] pooled by ``add`` or ``maximum``."""
+    def window(self, name: str, value: Value, node: Node, axes: Sequence[int] = (0, 1)) -> Value:
+        """Return ``value`` [N, H, W, C] pooled by ``add`` or ``maximum`` along ``axes`` of height (0) and width (1)."""
         kernel = (node.options["filter_height"], node.options["filter_width"])
         strides, padding = _padding(node, value.shape, kernel)
-        start, shape = self.constant(-np.inf if name == "maximum" else 0.0), node.results[0].static_shape
+        start, result = self.constant(-np.inf if name == "maximum" else 0.0), node.results[0].static_shape
+        shape = tuple(result[axis] if axis - 1 in axes else size for axis, size in enumerate(value.shape))
+        kernel, strides = ([size[axis] if axis in axes else 1 for axis in (0, 1)] for size in (kernel, strides))
+        padding = [padding[axis] if axis in axes else [0, 0] for axis in (0, 1)]
         window = ", ".join(
             f"window_{key} = array<i64: 1, {a}, {b}, 1>"
             for key, (a, b) in (("dimensions", kernel), ("strides", strides))
@@ -210,7 +215,10 @@ def _average_pool(writer: _Writer, node: Node, operands: _Operands) -> Value:
     x = operands[0]
     ones = writer.constant(np.ones((1, *x.shape[1:3], 1)))  # their sums are the numbers of elements inside
     counts = writer.window("add", writer.broadcast(ones, x.shape), node)
-    return writer.activation(node, writer.binary("divide", writer.window("add", x, node), counts))
+    is_large = node.options["filter_height"] * node.options["filter_width"] > _MOST_TERMS
+    for axes in ((0,), (1,)) if is_large else ((0, 1),):
+        x = writer.window("add", x, node, axes)
+    return writer.activation(node, writer.binary("divide", x, counts))
 
 
 def _max_pool(writer: _Writer, node: Node, operands: _Operands) -> Value:

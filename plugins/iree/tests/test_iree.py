@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import odc_mlir
-from odc_iree import compiler, target
+from odc_iree import compiler, costs, target
 from odc_iree.text import OPERATORS
 from odc_mlir import ops
 from odc_mlir.errors import CompileError, PackageError
@@ -18,9 +18,9 @@ from odc_mlir.formats.circle.schema import default_options
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.plugins.target import SegmentModel, operator_model
-from odc_mlir.runtime import Session, conformance
-from odc_mlir.runtime.auto.settings import Level
-from odc_mlir.runtime.devices import attached, open_device
+from odc_mlir.runtime import conformance
+from odc_mlir.runtime.devices import open_device
+from odc_mlir.runtime.devices.base import DeviceProgram
 
 RANDOM = np.random.default_rng(5)
 
@@ -70,6 +70,7 @@ NODES = [
     node("FULLY_CONNECTED", tensor(2, 3, 4), weights(5, 4), weights(5), shape=(6, 5), fused_activation_function="tanh"),
     node("FULLY_CONNECTED", tensor(2, 3, 4), weights(5, 4), None, shape=(2, 3, 5), keep_num_dims=True),
     node("AVERAGE_POOL_2D", IMAGE, shape=(1, 4, 6, 4), **SAME, **FILTER),
+    node("AVERAGE_POOL_2D", tensor(1, 20, 24, 4), shape=(1, 10, 24, 4), **SAME, filter_height=11, filter_width=8),
     node("MAX_POOL_2D", IMAGE, shape=(1, 4, 6, 4), **SAME, **FILTER, fused_activation_function="relu_n1_to_1"),
     node("SOFTMAX", tensor(2, 9), shape=(2, 9), beta=0.5),
     node("ADD", IMAGE, tensor(6, 1), shape=IMAGE.static_shape, fused_activation_function="relu"),
@@ -100,14 +101,27 @@ def test_every_form_has_a_case() -> None:
     assert {item.spec.name for item in NODES} == set(OPERATORS)
 
 
+def loaded(item: Node) -> DeviceProgram:
+    segment = SegmentModel("s", write_model(operator_model(item)))
+    return open_device("iree").load(compiler.create_codegen().compile_segment(segment, None))  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("item", NODES, ids=lambda item: item.spec.name)
 def test_an_operator_computes_the_same_as_host_kernels(item: Node) -> None:
     assert target.RULES.reason_against(item) is None
-    model = write_model(operator_model(item))
-    program = open_device("iree").load(compiler.create_codegen().compile_segment(SegmentModel("s", model), None))  # type: ignore[arg-type]
+    program = loaded(item)
     inputs = [RANDOM.normal(size=port.shape).astype(np.float32) for port in program.inputs]
-    (found,), (expected,) = program.run(inputs).outputs, odc_mlir.run(model, inputs)
+    (found,), (expected,) = program.run(inputs).outputs, odc_mlir.run(write_model(operator_model(item)), inputs)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+def test_an_average_over_a_large_window_keeps_its_precision() -> None:
+    x, window = tensor(1, 128, 128, 8), {"filter_height": 128, "filter_width": 128}
+    item = node("AVERAGE_POOL_2D", x, shape=(1, 1, 1, 8), padding="valid", stride_h=128, stride_w=128, **window)
+    program = loaded(item)
+    value = RANDOM.uniform(0, 1, x.static_shape).astype(np.float32)
+    average = value.astype(np.float64).mean((1, 2), keepdims=True)
+    np.testing.assert_allclose(program.run([value]).outputs[0], average, rtol=5e-7)
 
 
 @pytest.mark.parametrize(
@@ -130,32 +144,27 @@ def test_rules(item: Node, reason: str) -> None:
     assert found.startswith(reason)
 
 
+def test_costs_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ODC_CACHE_DIR", str(tmp_path))
+    found = costs.costs()
+    monkeypatch.setattr(costs, "_time_ns", None)
+    assert costs.costs().host == found.host
+    small, large = (
+        node("CONV_2D", tensor(1, size, size, 8), weights(8, 3, 3, 8), None, shape=(1, size, size, 8), **SAME)
+        for size in (8, 32)
+    )
+    for cost in (found, costs.costs()):
+        assert 0 < cost.operator_ns(small) < cost.operator_ns(large)
+        assert cost.operator_ns(node("RESHAPE", IMAGE, shape=(6, 28))) == 0
+    (file,) = (tmp_path / "plugins").iterdir()
+    file.write_text("{}")
+    with pytest.raises(TypeError):
+        costs.costs()
+
+
 def test_the_conformance_suite_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ODC_PLUGIN_TIMEOUT_S", "120")
     assert [outcome.problem for outcome in conformance.check_plugin("iree") if outcome.problem is not None] == []
-
-
-def test_a_session_that_names_it_switches_to_it_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ODC_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("ODC_PLUGIN_TIMEOUT_S", "120")
-    (tmp_path / "cache").mkdir()
-    model = tmp_path / "net.circle"
-    shape = (1, 64, 64, 32)
-    chain = operator_model(node("HARD_SWISH", tensor(*shape), shape=shape))
-    (graph,) = chain.subgraphs
-    for number in range(1, 12):  # which IREE computes in one loop
-        graph.tensors.append(replace(graph.tensors[1], name=f"t{number + 1}"))
-        graph.operators.append(replace(graph.operators[0], inputs=(number,), outputs=(number + 1,)))
-    graph.outputs = (12,)
-    model.write_bytes(write_model(chain))
-    value = RANDOM.normal(size=shape).astype(np.float32)
-    (expected,) = odc_mlir.run(model, [value])
-    with Session(model, settings={"OnDeviceCompilation": "1", "ODC_TARGET": "iree", "ODC_RECORDS": "2"}) as session:
-        for _ in range(5):
-            np.testing.assert_allclose(session.infer([value])[0], expected, rtol=0, atol=1e-4 * np.abs(expected).max())
-            assert session.wait_for_auto_compilation(300)
-        assert session.odc_status.serving is Level.DIRECT, session.odc_status.fallbacks
-    assert "iree" not in attached()[0]
 
 
 def test_programs_of_other_versions_and_failures_of_the_compiler_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from odc_mlir.errors import OdcError
 from odc_mlir.ops.spec import Node, Trait
-from odc_mlir.plugins.target import FLOAT, Costs, Rule, TargetDescription
+from odc_mlir.plugins.target import FLOAT, STATIC_SHAPE, Costs, Rule, TargetDescription
 from odc_openvino.machines import TARGET, Machine
 
 _TYPES = ("float32", "int32", "int64", "bool")
@@ -22,13 +22,6 @@ def _plain_types(node: Node) -> str | None:
     return None
 
 
-def _known_shapes(node: Node) -> str | None:
-    for info in (*node.operands, *node.results):
-        if info is not None and (info.shape is None or None in info.shape):
-            return f"the shape of {info.name!r} is not known"
-    return None
-
-
 def _no_state(node: Node) -> str | None:
     if node.callees or Trait.CONTROL_FLOW in node.spec.traits:
         return "it calls subgraphs"
@@ -38,7 +31,7 @@ def _no_state(node: Node) -> str | None:
 
 _RULES = (
     Rule("types", f"computed values are {', '.join(_TYPES)}, without scales", _plain_types),
-    Rule("static-shape", "all shapes are known at compile time", _known_shapes),
+    STATIC_SHAPE,
     Rule("pure", "the operator has no state and calls no subgraph", _no_state),
 )
 
