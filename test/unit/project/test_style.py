@@ -43,7 +43,7 @@ LINE_BUDGETS = {
     "runtime/session": 3_065,
     "runtime/execution": 2_445,
     "calibration": 1_753,
-    "plugins": 1_850,
+    "plugins": 1_870,
     "transforms": 1_530,
     "support": 1_010,
     "frontend": 910,
