@@ -10,12 +10,12 @@ After: ``%m = circle.const [0.0, -2048.0, 0.0, 0.0]``, so that the quantised ran
 
 Entries below -2048 become -2048 (-2048 / beta if beta < 1). Exponentials of numbers below -104 are 0 in float32.
 Results are therefore bit-exact if no masked score exceeds the largest visible score of its row by 1900 (or 1900 /
-beta). The search for masks passes through ADD, SUB, NEG, products with a constant of at most 64, and operators that
-only move, select or limit values, such as SELECT, RESHAPE, BROADCAST_TO, GATHER and MINIMUM, in any order. A mask is
+beta). The search for masks passes through ADD, SUB, NEG and products with a constant of at most 64. It also passes
+through operators that only move, select or limit values, such as SELECT, RESHAPE and MINIMUM. A mask is
 
 * a constant;
-* booleans or integers, cast to float and multiplied by a large constant, as in ``(1 - m) * -1e9``. The magnitude of
-  this constant is reduced;
+* booleans or integers, cast to float and multiplied by a large constant, as in ``(1 - m) * -1e9``. This constant
+  becomes smaller;
 * with ``seen``, any other value with a recorded minimum below -2048. A MAXIMUM limits the value. Operators that compute
   the value stay float, because large factors amplify small errors. Layers and values with other users end this chain.
   If other operators read the unlimited value, which has a larger range, the MAXIMUM stays float, too.

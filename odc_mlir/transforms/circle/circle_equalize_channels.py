@@ -7,21 +7,21 @@ Before: the first layer's channels differ widely. With one scale for all weights
     %w2 = circle.const [4.0, 0.5] : tensor<1x1x1x2xf32>
     %1 = circle.conv_2d(%0, %w2, %b2) {…} : … -> tensor<1x4x4x1xf32>
 
-After: channel c of the first layer is divided by ``s[c] = sqrt(range1[c] / range2[c])``, and its weights in the second
-layer are multiplied by ``s[c]``, so that both ranges become ``sqrt(range1[c] * range2[c])``::
+After: channel c of the first layer is divided by ``s[c] = sqrt(range1[c] / range2[c])``. Its weights in the second
+layer are multiplied by ``s[c]``. Both ranges become ``sqrt(range1[c] * range2[c])``::
 
     %w1 = circle.const [0.2, 2.0] : …
     %w2 = circle.const [0.2, 2.0] : …
 
-The function stays the same, because the operators in between commute with positive factors per channel: RELU and leaky
-variants, PRELU, pools, PAD with zeros, means and sums within a channel, MUL with any other operand, and data movement.
-Factors of attention values thus reach the following projection. Pairs of layers are visited until the factors converge.
-Unchanged: channels that are almost zero in one of the two layers, channels with other users, and shared weights. No
-bias grows beyond the largest bias of its layer, because that would widen the range of activations. Recorded ranges of
-changed values are dropped. The model's metadata keep the factors (``odc.channel_factors``) for comparisons.
+The function stays the same, because operators in between commute with positive factors per channel. Examples are RELU,
+PRELU, pools, PAD with zeros, sums within a channel, MUL and data movement. Factors of attention values thus reach the
+following projection. Pairs of layers are visited until the factors converge. Unchanged: channels that are almost zero
+in one of the two layers, channels with other users, and shared weights. No bias grows beyond the largest bias of its
+layer, because that would widen the range of activations. Recorded ranges of changed values are dropped. The model's
+metadata keep the factors (``odc.channel_factors``) for comparisons.
 
-The first layer may also be a normalisation: the gamma and beta of RMS_NORM or INSTANCE_NORM, or a MUL with a
-per-channel constant, optionally followed by an ADD of a per-channel constant, as PyTorch exports normalisations::
+The first layer may also be a normalisation: RMS_NORM, INSTANCE_NORM, or a MUL with a constant per channel. An ADD of
+such a constant may follow, as in exports from PyTorch::
 
     %1 = circle.mul(%normal, %gamma) : (tensor<1x37x48xf32>, tensor<48xf32>) -> tensor<1x37x48xf32>
     %q = circle.fully_connected(%1, %wq, %bq) …

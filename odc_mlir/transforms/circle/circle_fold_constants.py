@@ -7,11 +7,10 @@ Before::
 
 After: ``%1`` is ``circle.const [1] : tensor<i32>``, and values computed from such constants are folded, too.
 
-Not folded: operators with side effects, operands of a function's or region's terminator (an output stays the result of
-an operator), results over the size limit, element types without whole bytes, and anything that the kernel rejects.
-Results of more than 4096 bytes are not folded either if they are more than four times as large as their operands. A
-DEQUANTIZE of such a size is folded only if ``decode`` is set: the quantised constant is smaller, and is decoded once
-when the model runs. Operators with ``odc.known``, a result for the fixed shapes only, are kept, and so are their users.
+Not folded: operators with side effects, outputs, results over the size limit, element types without whole bytes, and
+anything that the kernel rejects. Results of more than 4096 bytes are not folded either if they are more than four times
+as large as their operands. A DEQUANTIZE of such a size is folded only if ``decode`` is set, because the quantised
+constant is smaller. Operators with ``odc.known`` (a result for the fixed shapes only) and their users are kept.
 """
 
 from __future__ import annotations

@@ -8,10 +8,9 @@ After (``%shape`` being the constant ``[1, 128]``)::
 
     %1 = circle.reshape(%0, %shape) : (tensor<1x4x4x8xf32>, tensor<2xi32>) -> tensor<1x128xf32>
 
-Inference evaluates operators on shapes and constants (``shape``, ``strided_slice``, ``pack`` …), so that the shapes
-that they compute are known. These operators and the types of function arguments stay. Dimensions that depend on an
-unknown dimension stay unknown. An inferred shape replaces a contradicting declared shape, with a warning. Rejects no
-module that verifies.
+Inference evaluates operators on shapes and constants (``shape``, ``strided_slice``, ``pack`` …). These operators and
+the types of function arguments stay. Dimensions that depend on an unknown dimension stay unknown. An inferred shape
+replaces a contradicting declared shape, with a warning. Rejects no module that verifies.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ that multiply it are 0, or if all results that depend on it are removed.
 
 Channels are tracked through depthwise layers and views. Inputs and function results keep all channels, and so do values
 that other operators read. Every value keeps at least one channel. A layer that would lose fewer than one in 16 channels
-keeps all, because a row of 144 codes is as fast as a row of 143 codes and better aligned in memory. Applies to 8-bit
-and 16-bit codes with one scale per tensor. Results are bit-exact.
+keeps all: a row of 144 codes is as fast as a row of 143 codes. Applies to 8-bit and 16-bit codes with one scale per
+tensor. Results are bit-exact.
 """
 
 from __future__ import annotations

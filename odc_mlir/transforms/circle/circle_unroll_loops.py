@@ -6,10 +6,11 @@ Before::
 
 After, if ``@more`` holds twice: two copies of the operators of ``@step``; the second reads the first one's results.
 
-Converters write recurrent layers as loops, whose unrolled steps are ordinary operators. Counters and other values
-computed only from constants become constants. Rows that a loop writes into a list become one CONCATENATION, and a read
-of a row at a constant index becomes a SLICE. Loops stay if their condition depends on data, or if they contain effects,
-would become more than ``limit`` operators, or return a value that no operator computes. Unused functions are removed.
+Converters write recurrent layers as loops. Unrolled steps are ordinary operators. Counters and other values computed
+only from constants become constants. Rows that a loop writes into a list become one CONCATENATION, and a read of a row
+at a constant index becomes a SLICE. Unchanged: loops with a condition that depends on data, loops with effects, loops
+that unroll to more than ``limit`` operators, and loops that return a value that no operator computes. Unused functions
+are removed.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A mask adds numbers far below all scores to the entries that it hides. The operand of a SOFTMAX is a sum of terms. The
 search for terms passes through sums, factors, and operators that only move, select or limit values. Each term has a
-*bound* in its own unit. A value beyond its bound (below a negative bound or, for a subtracted term, above a positive
-bound) has a softmax weight of 0, so that the bound can replace the value.
+*bound* in its own unit. A value below its bound (above it for a subtracted term) has a softmax weight of 0. The bound
+can therefore replace the value.
 """
 
 from __future__ import annotations

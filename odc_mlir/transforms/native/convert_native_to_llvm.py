@@ -13,9 +13,9 @@ After: memory is a pointer, an index has 64 bits, and loops are branches::
       %1 = llvm.getelementptr inbounds %input[%i] : (!llvm.ptr, i64) -> !llvm.ptr, i8
       %2 = llvm.load %1 {alignment = 1 : i64} : !llvm.ptr -> vector<64xi8>
 
-xDSL's own lowering through ``ptr`` turns every address into an integer and does not convert arithmetic, so this pass
-lowers upstream dialects to the llvm dialect directly, after xDSL's ``convert-scf-to-cf``. Operations that the llvm
-dialect cannot express become calls of LLVM intrinsics by name.
+The pass runs after xDSL's ``convert-scf-to-cf``. It does not use xDSL's lowering through ``ptr``, which turns every
+address into an integer and does not convert arithmetic. Operations that the llvm dialect cannot express become calls of
+LLVM intrinsics by name.
 
 Rejects operations without a form in the llvm dialect, and buffers of more than one dimension.
 """

@@ -7,9 +7,9 @@ Before::
 
 After: both moves are marked ``npu.view``. Users of a slice read the source in place. The producers of concatenated
 tensors write into the buffer of the concatenation. Each tensor must be the result of an operation, occur once and as a
-whole in the concatenation, and not be an output of the program. If only matrix products read the joined rows, such as a
-cache and a new row, the move is marked ``npu.parts``: these products, and moves of some of the rows, read the original
-tensors. Other moves do not change, including slices that are outputs.
+whole, and not be an output of the program. If only matrix products read the joined rows, such as a cache and a new row,
+the move is marked ``npu.parts``. The products and moves of some of the rows then read the original tensors. Other moves
+do not change, including slices that are outputs.
 """
 
 from __future__ import annotations

@@ -8,15 +8,15 @@ After::
 
     %t = npu.buffer "conv1" at 25088 : !npu.buffer<arena, 12544xi8>
 
-Arena buffers that are in use at different times may share bytes; an arena buffer that already has an address keeps it.
+Arena buffers that are in use at different times may share bytes. A buffer that already has an address keeps it.
 Addresses of constants, inputs and outputs follow from their sizes. The program gets the attributes
 ``npu.input_offsets`` and ``npu.output_offsets``, with the addresses of all inputs and outputs, and ``npu.sram_peak``:
 
-* the size of the arena in bytes, and the peak of live bytes, which is a lower bound for any allocation;
+* the size of the arena, and the peak of live bytes, which is a lower bound for the size;
 * the instruction and operator at the peak (copies of constants not counted), and the buffers that are live there.
 
-Rejects programs that need more SRAM than the target has or the SRAM limit allows, and constants, inputs or outputs
-whose given address differs from the assigned one.
+Rejects programs that need more SRAM than available, and given addresses of constants, inputs and outputs that differ
+from the assigned ones.
 """
 
 from __future__ import annotations

@@ -5,16 +5,16 @@ Before::
     %1 = npu.conv %0 kernel [3, 3] … : tensor<1x112x112x32x…> -> tensor<1x112x112x64x…>
 
 After: the same operation with ``{npu.tiling = #npu.tiling<rows = 4, cols = 56, group = 64, …>}``, chosen by the
-simulator's cost formulas. All other operations can be tiled in one way only. They get ``npu.slot_bytes`` if resident
-tensors leave only a part of the tile buffer free. An operation whose result stays in the tile buffer until its readers
-have run has ``npu.resident = #npu.resident<top = 1, …>``, with the border that they need. If a tiling has
-``operand_slots``, the element-wise operation that reads the result is computed with each tile.
+simulator's cost formulas. All other operations have a single tiling. They get ``npu.slot_bytes`` if resident tensors
+leave only a part of the tile buffer free. An operation whose result stays in the tile buffer until its readers have run
+has ``npu.resident = #npu.resident<top = 1, …>``, with the border that they need. If a tiling has ``operand_slots``, the
+element-wise operation that reads the result is computed with each tile.
 
 A window operation that already has a tiling keeps it. The slot counts of this tiling determine whether the operand and
 the result of the operation stay in the tile buffer. A program with such an operation is not cut into stripes.
 
-Weights that every tile reads again are assumed to be prefetched to SRAM. If memory mode is ``flash``, and an SRAM limit
-or ``prefer = memory`` leaves no room for the weights after the tensors, each read is charged to the off-chip port.
+Weights that every tile reads again are assumed to be prefetched to SRAM. In memory mode ``flash``, an SRAM limit or
+``prefer = memory`` may leave no room for them. Each read is then charged to the off-chip port.
 
 A program with ``npu.tiled_for = {sram = 50}`` is tiled for a machine with 50 % of the target's SRAM bandwidth. The
 other resources are ``lanes``, ``array`` (including ports and lanes), and ``room`` (the capacity of the SRAM).

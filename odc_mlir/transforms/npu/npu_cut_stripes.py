@@ -12,11 +12,10 @@ After, for every stripe of 14 rows; a final move joins the stripes::
     %5 = npu.conv depthwise %4 kernel [3, 3] pads [0, 1, 0, 1] … : tensor<1x16x56x144x…> -> tensor<1x14x56x144x…>
 
 Applies to operations on one image: convolutions, pooling, resizing, element-wise operations, and softmax and arg-max
-along the channels. Rows that two stripes need are computed twice; the program's ``npu.recomputed_macs`` gives the extra
-multiply-accumulates by operation name. The pass chooses the plan of chains and stripes with the best estimate among all
-plans that fit; a program that fits without stripes is not cut. The estimate covers the work of operations, but no
-waiting for constants, although a smaller arena has less room to prefetch them. If a program has ``npu.chains``, triples
-(first layer, last layer, rows of a stripe), it is cut into these chains; ``npu-search-plans`` sets this attribute.
+along the channels. Rows that two stripes need are computed twice: the program's ``npu.recomputed_macs`` gives the extra
+multiply-accumulates. A program that fits without stripes is not cut. Otherwise, the plan with the best estimate among
+all plans that fit is chosen. The estimate covers the work of operations, but no waiting for constants. A program with
+``npu.chains``, which ``npu-search-plans`` sets, is cut into these chains (first layer, last layer, rows of a stripe).
 
 If no plan fits, the plan with the least memory is used. This is not an error yet, because instructions can need less
 memory than operations: a result may reuse the bytes of a loaded operand. ``npu-allocate-memory`` reports the error.

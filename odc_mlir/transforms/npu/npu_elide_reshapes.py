@@ -8,8 +8,8 @@ Before::
 After: users of ``%2`` read ``%0``; ``%1`` stays only if it has other users. Reshapes are not merged across unary
 element-wise operations (``npu.lut``, ``npu.scale``), because these cost the same in any shape.
 
-If moves repeat matrices for several matrix products, such as keys that query heads share, these products read the
-source of the moves, or a tensor to which each matrix is moved once.
+Moves may repeat matrices for several matrix products, for example keys that query heads share. The products then read
+the source of the moves, or a tensor to which each matrix is moved once.
 """
 
 from __future__ import annotations

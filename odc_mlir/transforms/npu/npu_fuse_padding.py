@@ -9,9 +9,9 @@ After: ``%2 = npu.conv %0 kernel [3, 3] stride [2, 2] pads [0, 0, 1, 1] …``. T
 forms, so it adds nothing to the sums.
 
 For other users, a depthwise 1x1 convolution with weights and scale of one replaces the pad. Its windows in the padding
-yield the zero point. Examples of such users are a pool, which ignores padding, a convolution with another zero point,
-and a convolution whose summed padding would exceed the field of a load. The walker erases a pad without users. Only PAD
-of an image becomes ``npu.pad``; any other PAD becomes ``npu.move``.
+yield the zero point. Such users are pools, which ignore padding, convolutions with another zero point, and convolutions
+whose summed padding exceeds the field of a load. The walker erases a pad without users. Only PAD of an image becomes
+``npu.pad``; any other PAD becomes ``npu.move``.
 """
 
 from __future__ import annotations

@@ -5,18 +5,18 @@ Before::
     %w = npu.buffer "weights" data <…> : !npu.buffer<constants, 4096xi8>
     npu.isa.wload source %w target %slot
 
-After, in memory mode ``flash``: constants are merged into chunks, each copied once into the arena, as early as there is
-room. ``live`` is the interval in which the copy needs its bytes::
+After, in memory mode ``flash``: chunks of constants are copied to the arena, as early as there is room. ``live`` is the
+interval in which the copy needs its bytes::
 
     %c = npu.buffer "weights" data <…> : !npu.buffer<constants, 8192xi8>
     %s = npu.buffer "prefetched" live [0, 12] : !npu.buffer<arena, 8192xi8>
     npu.isa.copy source %c target %s bytes 8192
     npu.isa.wload source %s + 128 target %slot
 
-If the target was chosen with ``prefer = memory``, constants use arena bytes that tensors leave free and never enlarge
-the arena; constants without room are read from off-chip memory when used. Otherwise constants may use the whole SRAM.
-If some constants do not fit, an estimate decides which of the two policies is faster; option ``room`` overrides the
-estimate. A program with ``npu.prefetch``, which ``npu-search-plans`` sets, has its own options.
+With ``prefer = memory``, constants only use arena bytes that tensors leave free. Constants without room are read from
+off-chip memory when used. Otherwise constants may use the whole SRAM. If some do not fit, an estimate decides which of
+the two policies is faster. Option ``room`` overrides the estimate. A program with ``npu.prefetch``, which
+``npu-search-plans`` sets, has its own options.
 
 Does nothing in mode ``sram``, where constants use the SRAM port anyway. Rejects programs whose tensors do not
 fit in the SRAM limit.

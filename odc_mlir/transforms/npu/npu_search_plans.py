@@ -3,12 +3,11 @@
 Only a finished program determines how transfers of different layers overlap, how many constants are prefetched and
 which results reuse memory. The pass therefore runs the following passes on copies of the program, and simulates them:
 
-* with stripes for more and for less memory than is available, if memory is preferred or the tensors do not fit in SRAM
-  or in the SRAM limit. The memory sizes form a fixed series, so a larger limit finds all plans that a smaller limit
-  finds;
+* with stripes for more and for less memory than is available, if memory is preferred or the tensors do not fit. The
+  memory sizes form a fixed series, so a larger limit finds all plans that a smaller limit finds;
 * with other shares of the SRAM for constants;
-* with tiles for machines with less or more of a resource, if the fewest cycles are preferred, even if the tensors fit.
-  A better machine thus finds all tilings that a poorer machine finds.
+* with tiles for machines with less or more of a resource, if the fewest cycles are preferred. A better machine thus
+  finds all tilings that a poorer machine finds.
 
 Before: an ``npu.program`` of operations on tensors.
 
@@ -17,10 +16,10 @@ After: the same program with the choice as attributes, which ``npu-cut-stripes``
 
     attributes {npu.chains = array<i64: 0, 1, 14>, npu.tiled_for = {sram = 50}, npu.prefetch = {room = "all"}}
 
-The fastest program is chosen; if memory is preferred, the one with the smallest arena among those at most 5 % slower.
-If no plan fits, the one with the least memory is chosen, and ``npu-allocate-memory`` reports the error. Programs that
-already have such an attribute or tilings stay unchanged, and so do all programs if compile time is preferred. The
-choices are stored in the cache of tilings.
+The fastest program is chosen. If memory is preferred, the smallest arena wins among programs at most 5 % slower. If no
+plan fits, the one with the least memory is chosen, and ``npu-allocate-memory`` reports the error. Programs that already
+have such an attribute or tilings stay unchanged, and so do all programs if compile time is preferred. The choices are
+stored in the cache of tilings.
 """
 
 from __future__ import annotations

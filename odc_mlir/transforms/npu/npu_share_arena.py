@@ -14,10 +14,10 @@ The host writes inputs before the program starts and reads outputs after it has 
 the bytes of an input after its last use, and the bytes of an output before its first use. In separate regions, inputs
 and outputs could not share bytes with these tensors. Unused inputs have no buffer and stay in their region.
 
-A state that is kept from run to run is an input and an output in one buffer. If the program copies the next value to
-this buffer at the end, the pass makes the program compute the value in this buffer, unless the program would then read
-bytes of the state that it has already replaced. If a tensor begins as a copy of a tensor that nothing else needs
-afterwards, both share one buffer without the copy. A ``scatter`` into a cache then moves only one row.
+A state that is kept from run to run is an input and an output in one buffer. A program may copy the next value to this
+buffer at the end. The pass makes it compute the value in this buffer, unless it would read bytes of the state that it
+has already replaced. If a tensor begins as a copy of a tensor that nothing else needs afterwards, both share one buffer
+without the copy. A ``scatter`` into a cache then moves only one row.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ After, with the same bytes in memory, and the taps of the weights transposed::
     %3 = npu.conv %2 kernel [1, 3] stride [1, 2] … : tensor<1x1x28x40x…> -> tensor<1x1x13x64x…>
     %1 = npu.reshape %3 : tensor<1x1x13x64x…> -> tensor<1x13x1x64x…>
 
-``npu-elide-reshapes`` removes the views between adjacent operations. Applies to pooling and (depthwise) convolutions if
-image and result are one pixel wide and at least one of the two is higher than one pixel. Results are bit-exact.
+``npu-elide-reshapes`` removes the views between adjacent operations. Applies to pooling and convolutions if image and
+result are one pixel wide, and one of the two is higher than that. Results are bit-exact.
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ After::
     %2 = circle.floor(%1) …
 
 A segment's results are the values used outside, and the contents of variables that its operators write. For such a
-variable, the segment yields the argument (see :mod:`odc_mlir.dialects.odc`). Constants move in with their users, and
-constants with other users are copied, but share their bytes. Two kinds of views run on the host, where they also cost
-nothing: views of a value that leaves the segment in more than one shape, and views of a segment's argument.
+variable, the segment yields the argument (see :mod:`odc_mlir.dialects.odc`). Constants move in with their users.
+Constants with other users are copied, but share their bytes. Views of a segment's argument run on the host, where they
+cost nothing, as do views of a value that leaves the segment in several shapes.
 """
 
 from __future__ import annotations

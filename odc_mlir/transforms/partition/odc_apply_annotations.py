@@ -12,8 +12,8 @@ After ``odc-apply-annotations{host=conv npu=RELU}``::
 
 ``npu-mark-supported`` and ``npu-choose-segments`` follow these attributes. An operator marked ``host`` stays on the
 host. An operator marked ``npu`` runs on the NPU at any cost if the NPU supports it. Sources, in order of increasing
-precedence, are the attribute in the model, the partition file (backends ``host`` or ``cpu``, and ``npu`` or the
-target's name), option ``host``, and option ``npu``. Within a source, a name takes precedence over an opcode.
+precedence, are the attribute in the model, the partition file, option ``host``, and option ``npu``. The file's backends
+are ``host`` or ``cpu``, and ``npu`` or the target's name. Within a source, a name takes precedence over an opcode.
 
 Rejects words that are neither an opcode nor the name of a result in the main function, and unknown backends.
 """

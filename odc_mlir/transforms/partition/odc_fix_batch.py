@@ -13,7 +13,7 @@ After: the first dimension is 1, and the declared types are kept as attributes::
 An operator that computes shapes may now have a known result, recorded as its attribute ``odc.known``. This result is a
 constant for the target, but not for the model.
 
-``restore_batch`` restores the declared types before the model is written, so that the package's model accepts any batch
+``restore_batch`` restores the declared types before the model is written. The package's model then accepts any batch
 size: segments run the batch size of the compilation, and host kernels run all others.
 
 Only the first dimension of inputs is fixed. Operators with other unknown dimensions stay on the host.

@@ -1,9 +1,9 @@
 """``odc-verify-boundaries``: check that tensors have the same meaning on both sides of a segment boundary.
 
 Host kernels and the NPU exchange raw integers. If a pass changed the type of a tensor only on one side of a boundary,
-results would be wrong without any error. This pass therefore compares the operands of a segment with the arguments of
-its circle body, and the values that the body yields with the results of the segment, by element type, scale, zero point
-and shape. If the two sides differ and the value can be converted, a host operator converts it.
+results would be wrong without any error. This pass therefore compares element type, scale, zero point and shape of the
+segment's operands and results with those of the arguments and results of its circle body. If the two sides differ and
+the value can be converted, a host operator converts it.
 
 Before (the segment's body has another scale than the host)::
 

@@ -14,10 +14,10 @@ After::
                                               "w1" = !quant.uniform<i8:f32, 0.25>}} {
       %0 = circle.fully_connected(%x, %w1, %b) : … -> tensor<1x2xf32>                             // "y"
 
-Consecutive QUANTIZE and DEQUANTIZE are removed, as is FAKE_QUANT with 8 or 16 bits; the values that these operators
-rounded will be quantised with their parameters (``quant.given``). Of several roundings in a row, the last counts. The
-parameters of a constant before DEQUANTIZE are kept as well; constant folding removes the DEQUANTIZE. A function result
-keeps its name after the rounding. A value that only a move or a clamp reads gets the parameters of their result.
+Pairs of QUANTIZE and DEQUANTIZE are removed, and FAKE_QUANT with 8 or 16 bits. ``quant.given`` keeps their parameters
+for the values that they rounded. Of several roundings in a row, the last counts. The parameters of a constant before
+DEQUANTIZE are kept as well; constant folding removes the DEQUANTIZE. A function result keeps its name after the
+rounding. A value that only a move or a clamp reads gets the parameters of their result.
 
 Unchanged: modules without such rounding, quantised values with other users, roundings to other numbers of bits, and
 per-channel rounding of computed values.

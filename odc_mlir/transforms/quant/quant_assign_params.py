@@ -11,13 +11,13 @@ After ``quant-assign-params{scheme=uint8}``::
                                      quant.results = [!quant.uniform<u8:f32, 0.00607843>]} : …
 
 Parameters for a value in the module's ``quant.given`` take precedence over its range. A value that is zero in all
-samples gets the range of a neighbour: of another operand of its user, of the user's result, or of an operand of its
-producer. A factor of a product gets the range with which the product fits the result. Constants get types from their
-contents. Weights have one scale per channel, or a single scale. Weights that are multiples of a common step keep that
-step as their scale (:mod:`odc_mlir.quantizer.policy.schemes`). The pass skips biases, because input and weights
-determine their scales. An operator stays float, with a reason, if its precision is ``float`` or a necessary range was
-not recorded. The next pass (``quant-propagate-params``) handles constraints between operators. Does nothing if neither
-an option nor the configuration names a scheme.
+samples gets the range of another operand or result of its user or producer. A factor of a product gets the range with
+which the product fits the result. Constants get types from their contents. Weights have one scale per channel, or a
+single scale. Weights that are multiples of a common step keep that step as their scale
+(:mod:`odc_mlir.quantizer.policy.schemes`). The pass skips biases, because input and weights determine their scales. An
+operator stays float, with a reason, if its precision is ``float`` or a necessary range was not recorded. The next pass
+(``quant-propagate-params``) handles constraints between operators. Does nothing if neither an option nor the
+configuration names a scheme.
 """
 
 from __future__ import annotations

@@ -10,12 +10,12 @@ After ``quant-flip-sign{to=int8}``::
     %c = circle.const [-28, 72] : tensor<2x!quant.uniform<i8:f32, 0.5>>
     %0 = circle.add(%x, %c) : (tensor<2x!quant.uniform<i8:f32, 0.25:-125>>, …) -> …
 
-Every quantised value and every zero point changes by 128, in all functions, inputs and outputs included, so that all
-values represent the same numbers. Integers without a scale do not change.
+Every quantised value and every zero point changes by 128, also in inputs and outputs. All values represent the same
+numbers as before. Integers without a scale do not change.
 
-Rejects operators that depend on the integers themselves (CAST, BITCAST, custom ones), operators whose kernel does not
-support the other type, signed weights with a zero point (signed weights are symmetric), and quantised weights of float
-activations, whose meaning depends on their sign. The error names the operator.
+Rejects operators that depend on the integers themselves (CAST, BITCAST, custom ones), and operators whose kernel does
+not support the other type. Also rejects signed weights with a zero point, and quantised weights of float activations.
+The error names the operator.
 """
 
 from __future__ import annotations

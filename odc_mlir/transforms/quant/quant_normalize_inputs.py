@@ -21,16 +21,16 @@ of range limits, so that a value beyond the limit of its column is rarely clippe
 the pass only scales channels, by their root mean squares, because padding must stay zero.
 
 Applies only to inputs that only layers with constant weights read, and whose channels differ in magnitude by at least a
-factor of four. If an input is joined with other values along the channels before a layer, its channels become as large
-as the largest channel of the other values. Does nothing without ``moments``.
+factor of four. If other values are joined with an input along the channels, the input's channels become as large as
+their largest channel. Does nothing without ``moments``.
 
-Results of operators that only prepare inputs (functions of single elements, slices, other shapes, joins of several
-inputs) count as inputs if such layers read them. These operators stay float if their results are normalised, or if they
-change or cut channels of different sizes.
+Results of operators that only prepare inputs (slices, other shapes, joins of several inputs …) count as inputs if such
+layers read them. These operators stay float if their results are normalised, or if they change or cut channels of
+different sizes.
 
-``sizes=weights`` needs no samples. If a normalisation was folded into the first layer, the size of a channel is about
-the inverse of the root mean square of its weights. Channels are then only scaled, and only if they differ by a factor
-of sixteen, which is more than the weights of equal channels differ.
+``sizes=weights`` needs no samples. The size of a channel is then the inverse of the root mean square of its weights.
+This is about right if a normalisation was folded into the first layer. Channels are then only scaled, and only if they
+differ by a factor of sixteen, which is more than the weights of equal channels differ.
 """
 
 from __future__ import annotations

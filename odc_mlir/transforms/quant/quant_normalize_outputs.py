@@ -23,12 +23,12 @@ suffix ``/normalised``. Columns after RELU get only a factor.
 
 Applies only to outputs of layers with constant weights, no other activation and no other reader. Columns must differ in
 size by more than a factor of sixteen, or a column's range must be that much smaller than the range extended to zero.
-Columns may be along any axis of the output: TRANSPOSE, RESHAPE, SQUEEZE, EXPAND_DIMS, PACK and CONCATENATION after the
-layers stay float, provided that each column of a layer is in one column of the output.
+Columns may be along any axis of the output. TRANSPOSE, RESHAPE, CONCATENATION and the like after the layers stay float.
+Each column of a layer must be in one column of the output.
 
-With ``layers``, layers whose results are not outputs are normalised as well, by ranges of their own columns, if SPLIT,
-UNPACK, slices and similar operators move some of the columns to an output. These operators stay float. Other readers
-get the columns in their original units. Does nothing without either file.
+With ``layers``, a layer is also normalised if slices and similar operators move only some of its columns to an output.
+It is normalised by the ranges of its own columns. The slices stay float. Other readers get the columns in their
+original units. Does nothing without either file.
 """
 
 from __future__ import annotations

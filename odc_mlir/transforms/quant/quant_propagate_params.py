@@ -6,8 +6,8 @@
    module's ``quant.given`` stay, and propagate from results of data movement to operands.
 2. Operators that move data (reshape, pooling, slices …) pass their operand's parameters on to their results.
 3. Operators that combine several values (concatenation, padding with a value, maximum …) pass the result's parameters
-   back to operands without other users, except to averages that would be clipped. If all other operands agree, the
-   result adopts their parameters. The remaining operands are requantised only for this operator.
+   back to operands without other users. Averages that would be clipped do not get them. If all other operands agree,
+   the result adopts their parameters. The remaining operands are requantised only for this operator.
 4. Scales of results increase if sums, divided by the scale, could overflow 32 bits, or if the file's reader does not
    support the factor.
 5. Each operator requires its operands in the resulting types, or in its own precision if that differs.

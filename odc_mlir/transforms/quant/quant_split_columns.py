@@ -18,9 +18,8 @@ computation begins after it. The layer has twice as many multiplications.
 The factor is a power of two, and at most half of the ratio of columns. Results then differ only by the order of sums,
 values larger than recorded ones have room, and the weights of small columns keep more bits.
 
-Applies to inputs [N, height, width, 1], directly or after a RESHAPE, whose only readers are CONV_2D with constant
-weights, if a minority of columns, or else of rows, is larger than all others by a factor of four or more. Does nothing
-without ``sizes``.
+Applies to inputs [N, height, width, 1] that only CONV_2D with constant weights read, directly or after a RESHAPE. A
+minority of columns or rows must be larger than all others by a factor of four or more. Does nothing without ``sizes``.
 """
 
 from __future__ import annotations

@@ -21,10 +21,10 @@ Lookup tables stay quantised, and only the selected rows are converted to float.
 scale per row, converts rows itself. Other lookups read codes of a single scale, and a DEQUANTIZE follows. Tables with
 short rows become int16 with one scale, which needs fewer bytes than a scale for each row.
 
-The pass quantises the constants that the operator table calls weights or stored: those of layers, recurrent cells,
-BATCH_MATMUL, GATHER and lookups. Shared constants stay shared. An operator with another scheme in ``quant.precision``
-gets codes of that scheme, or stays unchanged for ``float``. Also unchanged: weights in other layouts, vectors, computed
-or quantised weights, constants with infinity or NaN and, except weights of layers, constants that would save no bytes.
+The pass quantises constants of layers, recurrent cells, BATCH_MATMUL, GATHER and lookups. Shared constants stay shared.
+An operator with another scheme in ``quant.precision`` gets codes of that scheme, or stays unchanged for ``float``. Also
+unchanged: weights in other layouts, vectors, computed or quantised weights, and constants with infinity or NaN.
+Constants that would save no bytes are unchanged, too, unless they are weights of layers.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Sources of channels that can be scaled (fronts), tracing of their channels, and pairs for equalisation.
 
 Fronts hold weights and biases in double precision until :meth:`Front.write` writes them to the operations. Factors
-commute with many operators between layers: with moves of elements, products with any other value, positively
-homogeneous functions such as RELU, and sums over elements of one channel, such as attention's sums of values. For the
-tracing, each element of a tensor has a label: 1 + the channel number, or 0 if no factor applies. A rule per operator
-maps the labels of operands to labels of results. The rule for moves runs the host kernel on labels.
+commute with moves of elements, products, positively homogeneous functions such as RELU, and sums over elements of one
+channel. For the tracing, each element of a tensor has a label: 1 + the channel number, or 0 if no factor applies. A
+rule per operator maps the labels of operands to labels of results. The rule for moves runs the host kernel on labels.
 """
 
 from __future__ import annotations

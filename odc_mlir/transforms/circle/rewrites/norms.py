@@ -1,8 +1,7 @@
 """Normalisations of several operators: distances from a mean, divided by the root of their mean square.
 
-The patterns match ``(x - mean) * rsqrt(variance + epsilon)``, divisions by the square root, and the form that
-multiplies ``x`` and the mean separately (``x * k + (beta - mean * k)``), each with or without gamma and beta. A
-normalisation without a mean is RMSNorm.
+The patterns match ``x * k + (beta - mean * k)``, ``(x - mean) * rsqrt(variance + epsilon)`` and ``(x - mean) /
+sqrt(variance + epsilon)``. Each form may be without gamma and beta. A normalisation without a mean is RMSNorm.
 """
 
 from __future__ import annotations

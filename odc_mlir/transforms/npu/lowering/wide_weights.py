@@ -1,7 +1,7 @@
 """Patterns that lower products whose weights need nine bits after subtraction of their zero points.
 
-The array subtracts one zero point from all weights of an instruction, but the zero points of weights quantised by
-channel may be too far apart for a common zero point. There are two remedies:
+The array subtracts one zero point from all weights of an instruction. If weights are quantised by channel, their zero
+points may be too far apart for this. There are two remedies:
 
 - Channel groups: result channels are divided into groups with one zero point each. Each group is a convolution, and a
   move restores the order of the channels. For a depthwise convolution, the group's input channels are copied first.

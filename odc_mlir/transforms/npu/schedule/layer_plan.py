@@ -6,8 +6,8 @@ Three choices depend on each other and are searched together:
 - Tilings: a faster tiling often needs a longer program. If constants and program have a separate port, fetching
   overlaps with computing, and the slower of the two determines the time. A slower tiling with a shorter program may
   then be better. Each layer therefore has a Pareto front of tilings, by cycles and program bytes.
-- Fused operations: without fusion, a convolution stores its result, and the element-wise operation after it loads that
-  result and the other operand. With fusion, only the other operand is loaded, while the array is busy.
+- Fused operations: without fusion, a convolution stores its result, and the element-wise operation loads both operands.
+  With fusion, only the other operand is loaded, while the array is busy.
 
 Weights that every tile reads again are copied to SRAM. Without room for the copy, each read goes through the narrow
 off-chip port. A tiling that reads weights once is then better, although it reads the image more often.

@@ -1,8 +1,8 @@
 """Plan and commands of an LSTM cell over a sequence, in plain order.
 
 The plan divides the sequence into blocks of time steps, and the cell's units into groups. At the start of a block, one
-matrix product multiplies the inputs of all steps by the input weights. In each step and for each group, a matrix
-product multiplies the previous output by the recurrent weights, and instruction ``gates`` computes cell state and
+matrix product multiplies the inputs of all steps by the input weights. In each step and for each group, a second
+product multiplies the previous output by the recurrent weights. Instruction ``gates`` then computes cell state and
 output.
 
 During a block, the tile buffer contains the inputs ``[step][batch][feature]``, their products with the weights

@@ -1,7 +1,7 @@
 """Choice of a tiling for convolutions, depthwise convolutions and pooling.
 
 The simulator's formulas estimate the cost of all candidates that fit, and the cheapest wins. A layer takes the time of
-its busiest resource (SRAM port, DMA latencies, compute) plus the first load and the last store, which no overlap hides.
+its busiest resource (SRAM port, DMA latencies, compute), the first load and the last store.
 
 Layers repeat within a model, so results are cached by geometry and room. If the context asks for a persistent cache,
 later runs reuse them. Its key consists of the target's text, the compiler's version, and the sources that affect

@@ -1,8 +1,8 @@
 """Checks of placement rules for weights, sums, searches, reductions and LSTM cells.
 
 The array subtracts one zero point from all weights of an instruction. Weights that are quantised by channel may have
-many zero points, so that differences of code and zero point need nine bits. Three remedies need only eight bits: a
-shift of the codes, if their range allows it; groups of result channels; and weights as sums of codes.
+many zero points, so that differences of code and zero point need nine bits. Shifted codes, groups of result channels,
+or weights as sums of codes need only eight bits.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Quantisation parameters from the user or from quantisation-aware training.
 
 ``quant.given`` of the module maps names of values and constants to quantised element types. A value gets its given
-type, regardless of its range, if its operator works on codes of that type or of its signed or unsigned counterpart.
-Codes of int8 and uint8 differ only by 128. Parameters that the operator's definition fixes take precedence.
+type, regardless of its range, if its operator works on codes of that type. For this, int8 and uint8 count as the same,
+because codes differ only by 128. Parameters that the operator's definition fixes take precedence.
 """
 
 from __future__ import annotations
