@@ -470,7 +470,7 @@ class Hexadecimal(int):
         """Return the float with these bits. Raises ModelError for a sign, or more bits than the struct ``code`` has."""
         size = struct.calcsize(code)
         if not 0 <= self < 1 << 8 * size:
-            raise ModelError(f"{hex(self)} is hexadecimal, which stands for the {8 * size} bits of a real number")
+            raise ModelError(f"{hex(self)} is hexadecimal; such digits are the {8 * size} bits of a real number")
         number: float = struct.unpack(f"<{code}", int(self).to_bytes(size, "little"))[0]
         return number
 

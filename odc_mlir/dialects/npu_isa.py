@@ -294,10 +294,10 @@ class BufferOp(IRDLOperation):
             verb = "needs" if self.data is None else "takes no"
             raise VerifyException(f"{self.name} in {type_.space} {verb} data")
         if self.binds is not None and type_.space not in BOUND_SPACES:
-            raise VerifyException(f"{self.name} in {type_.space} takes no number of an input or output")
+            raise VerifyException(f"{self.name} in {type_.space} cannot hold an input or output of the program")
         if (self.takes is not None or self.gives is not None) and type_.space is not Space.ARENA:
             raise VerifyException(
-                f"{self.name} in {type_.space} is no place for inputs and outputs beside other tensors"
+                f"{self.name} in {type_.space} cannot hold inputs and outputs together with other tensors"
             )
         if self.live is not None:
             if type_.space is not Space.ARENA:
@@ -534,7 +534,6 @@ def _decoded(data: bytes) -> tuple[int, ...]:
 
 
 def _field_property(spec: Instruction, field: Field) -> property:
-    """Return the Python property of a field: a number, a word, or an address offset (None if unused)."""
     place = (spec.places if field.kind.is_address else spec.immediates).index(field)
 
     def value(op: InstructionOp) -> int | str | None:

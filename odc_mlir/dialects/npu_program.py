@@ -132,7 +132,7 @@ def make_program(segment: SegmentOp) -> ProgramOp:
     freeze_known(program.block, segment.operands)
     if KEPT_STATES in segment.attributes:
         program.attributes[KEPT_STATES] = segment.attributes[KEPT_STATES]
-    _tell_apart(program)
+    _set_distinct_names(program)
     return program
 
 
@@ -153,7 +153,7 @@ def _operators(block: Block) -> list[CircleOp]:
     return [op for op in block.ops if isinstance(op, CircleOp)]
 
 
-def _tell_apart(program: ProgramOp) -> None:
+def _set_distinct_names(program: ProgramOp) -> None:
     """Set locations of operators to :func:`distinct_names`. If any name differs, also set RESULT_NAMES."""
     names, differ = distinct_names(program.block), False
     for op, made in zip(_operators(program.block), names, strict=True):

@@ -192,7 +192,7 @@ def _state_place(entry: Attribute) -> StatePlace:
                     return place.value.data, source.value.data, None
                 case BlobAttr() as initial:
                     return place.value.data, source.value.data, bytes(initial.bytes)
-    raise ModelError(f"an entry of {MODULE_ATTRIBUTE} has output, input and maybe initial, found {entry}")
+    raise ModelError(f"an entry of {MODULE_ATTRIBUTE} is {entry}; allowed are output, input and optionally initial")
 
 
 def put_states(module: ModuleOp, places: Sequence[StatePlace]) -> None:

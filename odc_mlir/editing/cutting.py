@@ -65,15 +65,14 @@ def extract(module: ModuleOp, inputs: Sequence[str], outputs: Sequence[str]) -> 
             hint = "inputs must precede outputs in the model"
             raise OptionError(f"no output of the part depends on {value_name(value)!r}", hint=hint)
         if isinstance(value, OpResult):
-            _stand_in(function.body.block, value)
+            _replace_by_input(function.body.block, value)
     if wanted:
-        _give_back(function.body.block, wanted)
-    _tidy(made)
+        _return_values(function.body.block, wanted)
+    _erase_unused(made)
     return made
 
 
 def _read_before(outputs: Sequence[SSAValue], inputs: Collection[SSAValue]) -> set[SSAValue]:
-    """Return the values between ``inputs`` and ``outputs``, including both."""
     seen: set[SSAValue] = set()
     work = list(outputs)
     while work:
@@ -109,9 +108,9 @@ def keep_operators(module: ModuleOp, kept: Collection[int], *, for_others: bool 
     for op in outside:
         for result in op.results:
             if any(use.operation in members for use in result.uses):
-                _stand_in(block, result)
-    _give_back(block, outputs)
-    _tidy(made, frozenset(outside))
+                _replace_by_input(block, result)
+    _return_values(block, outputs)
+    _erase_unused(made, frozenset(outside))
     return made
 
 
@@ -120,19 +119,19 @@ def _is_wanted(result: SSAValue, members: Collection[Operation], *, for_others: 
     return not any(inside) or (for_others and not all(inside))
 
 
-def _stand_in(block: Block, value: SSAValue) -> None:
+def _replace_by_input(block: Block, value: SSAValue) -> None:
     argument = block.insert_arg(value.type, len(block.args))
     argument.location = name_loc(value_name(value))
     value.replace_all_uses_with(argument)
 
 
-def _give_back(block: Block, values: Sequence[SSAValue]) -> None:
+def _return_values(block: Block, values: Sequence[SSAValue]) -> None:
     last = block.last_op
     if last is not None:
         Rewriter.replace_op(last, ReturnOp(*values))
 
 
-def _tidy(module: ModuleOp, gone: Collection[CircleOp] = ()) -> None:
+def _erase_unused(module: ModuleOp, gone: Collection[CircleOp] = ()) -> None:
     """Erase unused operators, constants, inputs and functions, and attributes with the old names."""
     function = main_function(module)
     block = function.body.block
@@ -266,7 +265,6 @@ class _Tries:
         return self.count < self.most
 
     def __call__(self, make: Callable[[], ModuleOp]) -> ModuleOp | None:
-        """Return the model ``make()``, or None if it is invalid or the check fails."""
         if not self.are_left:
             return None
         try:
@@ -292,7 +290,6 @@ def reduce(module: ModuleOp, check: Check, *, most_checks: int = 1000, zeros: bo
 
 
 def _fewer_outputs(module: ModuleOp, tries: _Tries) -> ModuleOp:
-    """Return a part with a single output that satisfies the check, or ``module``."""
     outputs = outputs_of(main_function(module))
     for name in map(value_name, outputs) if len(outputs) > 1 else ():
         made = tries(lambda name=name: extract(module, [], [name]))  # type: ignore[misc]

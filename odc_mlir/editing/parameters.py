@@ -96,7 +96,6 @@ def implant(module: ModuleOp, document: Mapping[str, Any], folder: Path) -> Modu
 
 
 def _check_operators(made: ModuleOp) -> None:
-    """Verify the module. Raises a ModelError with operator and tensor."""
     for op in made.walk():
         try:
             op.verify(verify_nested_ops=False)
@@ -176,7 +175,7 @@ def _array(entry: Mapping[str, Any], key: str, name: str, folder: Path) -> NDArr
     if file is None:
         return None
     if not isinstance(file, str) or Path(file).name != file:
-        raise OptionError(f"{key} of {name!r} is {file!r}, not the name of a file beside the parameters")
+        raise OptionError(f"{key} of {name!r} is {file!r}, not the name of a file in the folder of the parameters")
     with parsing("not an array file", OptionError, location=str(folder / file)):
         try:
             return np.asarray(np.load(folder / file, allow_pickle=False))
@@ -261,7 +260,6 @@ def _real_constant(op: ConstOp) -> int:
 
 
 def _converted(op: CircleOp) -> int:
-    """Add DEQUANTIZE after QUANTIZE, and remove other DEQUANTIZE operators. Return the number of changes."""
     if op.SPEC.name == "DEQUANTIZE":
         op.results[0].replace_all_uses_with(op.operands[0])
         Rewriter.erase_op(op)

@@ -95,7 +95,6 @@ def _is_picture(file: Path) -> bool:
 
 
 def _is_data(file: Path, folder: Path) -> bool:
-    """Return whether a file is visible, and not in a hidden folder."""
     return file.is_file() and not any(part.startswith(".") for part in file.relative_to(folder).parts)
 
 
@@ -132,7 +131,6 @@ def _listed(path: Path) -> list[Path]:
 
 
 def _raw_sample(path: Path, inputs: Sequence[TensorInfo]) -> list[Array]:
-    """Split the bytes of a file into the inputs in order. Unknown dimensions count as 1."""
     data = read_regular(path)
     shapes = [_closed_shape(info) for info in inputs]
     dtypes = [DTYPES[info.dtype].numpy for info in inputs]
@@ -179,7 +177,6 @@ def _picture(path: Path, inputs: Sequence[TensorInfo], pictures: Pictures) -> Ar
 
 
 def _pixels(path: Path, height: int, width: int, channels: int) -> Array:
-    """Return the centre of the picture, scaled to cover the size, as uint8 [1, height, width, channels]."""
     try:
         from PIL import Image, ImageOps
     except ImportError:

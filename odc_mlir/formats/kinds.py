@@ -94,7 +94,6 @@ _OWN_COMMENTS = ("// -----", IR_NOTE)
 
 
 def _is_printed_ir(path: Path) -> bool:
-    """Return whether a text is printed IR without comments by users."""
     lines = path.read_text(encoding="utf-8").splitlines()
     first = next((line for line in lines if line.strip() and not line.startswith(_OWN_COMMENTS)), "")
     starts = ("module", "builtin.module", '"builtin.module"', "!", "#")

@@ -131,7 +131,7 @@ def check_output(
     target = Path(os.path.realpath(text))
     try:
         mode = target.stat().st_mode if target.exists() else None
-        if mode is not None and any(_is_read(target, kind, item) for item in inputs):
+        if mode is not None and any(_would_replace_input(target, kind, item) for item in inputs):
             raise wrong("it is read as well, and would be replaced", location=text, hint=_CHOOSE)
         if mode is None:
             _check_name(text, kind, wrong)
@@ -156,7 +156,7 @@ def write_output(
     path: FilePath, data: bytes | bytearray | memoryview, kind: OutputKind, *, overwrite: bool = False
 ) -> None:
     """Write ``data`` to the file ``path`` in one step, if it may be written. Raises OdcError."""
-    check_output(path, kind, overwrite=overwrite or is_in_cache(path) or _has(Path(path), data))
+    check_output(path, kind, overwrite=overwrite or is_in_cache(path) or _has_contents(Path(path), data))
     write_file(path, data)
 
 
@@ -184,12 +184,11 @@ def is_in_cache(path: FilePath) -> bool:
         return False
 
 
-def _has(path: Path, data: bytes | bytearray | memoryview) -> bool:
+def _has_contents(path: Path, data: bytes | bytearray | memoryview) -> bool:
     return path.is_file() and path.stat().st_size == len(data) and path.read_bytes() == data
 
 
-def _is_read(target: Path, kind: OutputKind, source: FilePath) -> bool:
-    """Return whether ``target`` is ``source``, or a foreign file inside of that folder."""
+def _would_replace_input(target: Path, kind: OutputKind, source: FilePath) -> bool:
     if not os.path.exists(source):
         return False
     if target.samefile(source):
@@ -199,14 +198,13 @@ def _is_read(target: Path, kind: OutputKind, source: FilePath) -> bool:
 
 
 def _check_name(text: str, kind: OutputKind, wrong: type[OdcError]) -> None:
-    """Raise an error for a file with a folder's name, a folder with a file's name, and circular links."""
     if os.path.islink(os.path.realpath(text)):
         raise wrong("the link there leads to itself", location=text, hint=f"remove it, or {_CHOOSE}")
     if not kind.is_folder and text.endswith(("/", os.sep)):
-        raise wrong("this names a folder, and what is written is a file", location=text, hint=_CHOOSE)
+        raise wrong("this is the name of a folder, but the output is a file", location=text, hint=_CHOOSE)
     if kind.is_folder and Path(text).suffix.lower() in FILE_SUFFIXES:
         hint = "name a folder, or a zip that ends with .zip"
-        raise wrong("this is the name of a single file, and what is written is a folder", location=text, hint=hint)
+        raise wrong("this is the name of a single file, but the output is a folder", location=text, hint=hint)
 
 
 def _check_parent(parent: Path, makes_folders: bool) -> None:
@@ -231,7 +229,7 @@ def _check_folder(folder: Path, text: str, overwrite: bool) -> None:
     unknown = next(unknown_entries(folder), None)
     if unknown is not None:
         raise PackageError(
-            f"{unknown!r} is in the way, which odc-mlir did not write, or not as it is", location=text, hint=_HINT
+            f"{unknown!r} is in the way: odc-mlir did not write it, or it was changed", location=text, hint=_HINT
         )
 
 

@@ -149,7 +149,7 @@ def build_package(model: bytes, plan: Plan, segments: Mapping[str, bytes]) -> Pa
     """
     expected = {step.file for step in plan.segments}
     if expected != set(segments):
-        raise PackageError(f"the plan names the segments {sorted(expected)}, but {sorted(segments)} were made")
+        raise PackageError(f"the plan names the segments {sorted(expected)}, but {sorted(segments)} were compiled")
     settings = {} if plan.target is None else {"ODC_TARGET": plan.target}
     plan_text = plan.to_json()
     digest = hashlib.sha256()
@@ -281,7 +281,6 @@ def zip_bytes(members: Mapping[str, bytes]) -> bytes:
 
 
 def _write_folder(members: Mapping[str, bytes], target: Path) -> None:
-    """Write a new folder next to ``target``, flush it to the disk, and exchange both."""
     new = target.parent / f".{target.name}.{secrets.token_hex(4)}.new"
     old = new.with_suffix(".old")
     try:
@@ -296,7 +295,7 @@ def _write_folder(members: Mapping[str, bytes], target: Path) -> None:
         present = list(entries(target))
         for name in unknown_entries(target):
             if name not in members:
-                _keep(target / name, new / name)
+                _link_or_copy(target / name, new / name)
         for folder, _, _ in os.walk(new):
             sync_folder(folder)
         replaced = target.is_dir()
@@ -315,7 +314,7 @@ def _write_folder(members: Mapping[str, bytes], target: Path) -> None:
         shutil.rmtree(new, ignore_errors=True)
 
 
-def _keep(file: Path, place: Path) -> None:
+def _link_or_copy(file: Path, place: Path) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(file, place, follow_symlinks=False)
@@ -324,7 +323,6 @@ def _keep(file: Path, place: Path) -> None:
 
 
 def _remove(folder: Path, names: Iterable[str]) -> None:
-    """Remove ``names`` from ``folder``, then the folder, unless it has other entries."""
     for name in names:
         with suppress(OSError):
             (folder / name).unlink()
@@ -352,7 +350,7 @@ def install(path: str | os.PathLike[str], compiled: PackageFiles) -> PackageFile
     original = {} if first else {ORIGINAL_PATH: package.members[MANIFEST_PATH]}
     # Keep the previous plan for processes that still run it, and the first plan for rolling back.
     plans = (manifest.plan, package.manifest.plan, first.manifest.plan if first else None)
-    known = _known(package)
+    known = _listed_files(package)
     listed = {name: digest for name, digest in known.items() if not _is_for_others(name, plans)}
     listed |= {name: digest_of(data) for name, data in (*added.items(), *original.items())}
     manifest = replace(manifest, files=listed)
@@ -377,7 +375,7 @@ def roll_back(path: str | os.PathLike[str]) -> PackageFiles:
     original = original_of(package)
     if original is None:
         raise PackageError("nothing was installed in this package, so nothing can be undone", location=os.fspath(path))
-    plans, known = (original.manifest.plan,), _known(package)
+    plans, known = (original.manifest.plan,), _listed_files(package)
     try:
         if Path(path).is_dir():
             write_file(Path(path) / MANIFEST_PATH, package.members[ORIGINAL_PATH])
@@ -454,7 +452,6 @@ def _commit_folder(root: Path, added: Mapping[str, bytes], original: Mapping[str
 
 
 def _check_left_over(folder: Path, added: Mapping[str, bytes], root: Path) -> None:
-    """Raise PackageError if the folder holds files that the installation will not replace."""
     for name in entries(folder):
         path = (folder / name).relative_to(root).as_posix()
         if path not in added or not is_unchanged(folder / name, digest_of(added[path])):
@@ -465,7 +462,7 @@ def _check_left_over(folder: Path, added: Mapping[str, bytes], root: Path) -> No
             )
 
 
-def _known(package: PackageFiles) -> dict[str, str]:
+def _listed_files(package: PackageFiles) -> dict[str, str]:
     known = recognised_files(package.members[MANIFEST_PATH])
     known.pop(MANIFEST_PATH, None)
     return known
@@ -483,7 +480,6 @@ def _without_others(members: Mapping[str, bytes], plans: Plans, known: Mapping[s
 
 
 def _prune(root: Path, plans: Plans, known: Mapping[str, str]) -> None:
-    """Remove ``known`` files that were compiled for other plans than ``plans``."""
     for name in [name for name in known if _is_for_others(name, plans)]:
         with suppress(OSError):
             if is_unchanged(root / name, known[name]):

@@ -159,7 +159,7 @@ def _plan(document: Any) -> Plan:
     if type(version) is int and version > SCHEMA_VERSION:
         raise PackageError(
             f"plan schema version {version} is newer than {SCHEMA_VERSION}, the newest known here",
-            hint="use the odc-mlir version that made the package, or compile the model again",
+            hint="use the odc-mlir version that wrote the package, or compile the model again",
         )
     required: dict[str, Reader] = {
         "schema_version": _version,

@@ -151,7 +151,6 @@ def _split(whole: list[Array], ranks: Sequence[int | None]) -> list[list[Array]]
 
 
 def _read_arrays(path: Path) -> tuple[dict[int, dict[int, Array]], Array | None]:
-    """Return arrays by sample (-1 if samples are not numbered) and tensor, and the labels."""
     head = read_regular(path, len(HDF5_MAGIC))
     if head == HDF5_MAGIC:
         return _read_hdf5(path), None
@@ -165,13 +164,12 @@ def _read_arrays(path: Path) -> tuple[dict[int, dict[int, Array]], Array | None]
         if match := _INPUT.fullmatch(name):
             group, j = groups.setdefault(int(match[1] or -1), {}), int(match[2])
             if j in group:
-                raise InputError(f"the array {name!r} is there twice, with other zeros in its name")
+                raise InputError(f"the array {name!r} occurs twice, with other zeros in its name")
             group[j] = array
     return groups, arrays.get("y")
 
 
 def _is_taken(name: str) -> bool:
-    """Return whether an array of an NPZ file is an input. Raises InputError for a misspelt input name."""
     if name == "y" or _INPUT.fullmatch(name):
         return True
     if _LIKE_INPUT.fullmatch(name):
@@ -247,7 +245,6 @@ def write_outputs(
 
 
 def _named(records: Sequence[Mapping[str, Array]], layout: Layout, numbered: str) -> dict[str, Array]:
-    """Return the arrays of all samples by name. ``numbered`` is the name format for numbered samples."""
     if layout == "axis":
         names = records[0] if records else {}
         return {name: _joined([_plain(record[name]) for record in records]) for name in names}
@@ -294,13 +291,12 @@ def _hdf5_bytes(outputs: Sequence[Sequence[Array]], layout: Layout, tensors: Seq
                 file.create_dataset(f"{folder}/{j}", data=_plain(array))
         for k, named in enumerate(tensors):
             folder = "tensor" if layout == "single" else f"tensor/{k}"
-            for name, array in zip(_places(tuple(named)), named.values(), strict=True):
+            for name, array in zip(_hdf5_paths(tuple(named)), named.values(), strict=True):
                 file.create_dataset(f"{folder}/{name}", data=_plain(array))
     return buffer.getvalue()
 
 
-def _places(names: Sequence[str]) -> list[str]:
-    """Return HDF5 paths of tensors called ``names``. A name that is also a folder becomes ``NAME/value``."""
+def _hdf5_paths(names: Sequence[str]) -> list[str]:
     plain = ["/".join(filter(None, name.split("/"))) for name in names]
     taken = {name[:end] for name in plain for end in range(len(name)) if name[end] == "/"}
     occupied = taken.union(plain)

@@ -104,7 +104,10 @@ def places_of(pairs: Sequence[StatePair], inputs: Sequence[str], outputs: Sequen
     """
     found: list[tuple[int, int]] = []
     for pair in pairs:
-        places, sources = _places(pair, pair.output, outputs, "output"), _places(pair, pair.input, inputs, "input")
+        places, sources = (
+            _indices_of(pair, pair.output, outputs, "output"),
+            _indices_of(pair, pair.input, inputs, "input"),
+        )
         free = [place for place in places if place not in {place for place, _ in found}]
         if sources[-1] in {source for _, source in found}:
             raise OptionError(f"two states have the input {pair.input!r}", hint="give each its own", tensor=pair.input)
@@ -112,7 +115,7 @@ def places_of(pairs: Sequence[StatePair], inputs: Sequence[str], outputs: Sequen
     return tuple(found)
 
 
-def _places(pair: StatePair, name: str, names: Sequence[str], what: str) -> list[int]:
+def _indices_of(pair: StatePair, name: str, names: Sequence[str], what: str) -> list[int]:
     if name not in names:
         near = did_you_mean(name, names)
         raise OptionError(

@@ -92,7 +92,6 @@ def _key(files: PackageFiles, step: SegmentStep) -> str:
 
 
 def _is_trusted(files: PackageFiles, step: SegmentStep, cache: Path | None) -> bool:
-    """Return whether this process compiled the code or a record exists. Raises PackageError for an unsafe cache."""
     key = _key(files, step)
     if key in files.compiled_here:
         return True
@@ -120,7 +119,6 @@ def _is_trusted(files: PackageFiles, step: SegmentStep, cache: Path | None) -> b
 
 
 def _check_folder(folder: Path) -> None:
-    """Raise CacheError unless only this user can create records in the folder."""
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode):
         raise CacheError("the folder of records is a link or a file", location=str(folder), hint="remove it")

@@ -183,7 +183,6 @@ def _field(entry: DictionaryAttr, key: str, kind: type[Item]) -> Item:
 
 
 def _named(entry: DictionaryAttr, key: str, tensors: Sequence[int]) -> dict[str, int]:
-    """Return tensors by name, from ``["name", position]`` pairs."""
     named: dict[str, int] = {}
     for pair in _items(entry.data.get(key, NO_ITEMS), key, ArrayAttr):
         match tuple(pair):
@@ -300,7 +299,6 @@ class _SubgraphExporter:
         return len(self.tensors) - 1
 
     def _described(self, attribute: Attribute) -> int:
-        """Return the tensor index of a ``#circle.tensor``, or -1 for ``none``."""
         if isinstance(attribute, NoneType):
             return LEFT_OUT
         if not isinstance(attribute, circle.TensorAttr):
@@ -416,7 +414,6 @@ def _tflite_file(module: ModuleOp, any_reader: bool, of_codes: str) -> bytes:
 
 
 def _by_name(graph: SubGraph, indices: Sequence[int]) -> dict[str, int]:
-    """Return tensors with distinct, non-empty names, as a signature requires."""
     names = [graph.tensors[index].name or "" for index in indices]
     return dict(zip(distinct(names, [f"{name or 'tensor'}_{i}" for i, name in enumerate(names)]), indices, strict=True))
 
@@ -425,7 +422,7 @@ def _check_litert_runs(module: ModuleOp, of_codes: str) -> None:
     for op in module.walk():
         if isinstance(op, circle.UndefinedOp):
             raise UnsupportedError(
-                "nothing produces this tensor, of which LiteRT gives whatever its memory holds",
+                "no operator computes this tensor, so LiteRT returns the previous contents of its memory",
                 tensor=value_name(op.results[0]),
                 hint=_OTHER_READER,
             )

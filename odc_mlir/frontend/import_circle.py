@@ -126,7 +126,6 @@ class _Importer:
         return module
 
     def blob(self, buffer: int) -> circle.BlobAttr:
-        """Return the contents of a buffer. Tensors with the same buffer have the same blob."""
         if buffer not in self.blobs:
             self.blobs[buffer] = Blob(self.model.buffers[buffer])
         return circle.BlobAttr(self.blobs[buffer])
@@ -176,7 +175,6 @@ def _is_described(tensor: Tensor) -> bool:
 
 
 def _positions(signature: Signature, names: Mapping[str, int], tensors: tuple[int, ...], what: str) -> ArrayAttr[Any]:
-    """Return ``["name", position]`` pairs for the names in a signature."""
     pairs = []
     for name, tensor in names.items():
         if tensor not in tensors:
@@ -188,8 +186,6 @@ def _positions(signature: Signature, names: Mapping[str, int], tensors: tuple[in
 
 
 class _SubgraphImporter:
-    """Builder of the function of one subgraph, operator by operator."""
-
     def __init__(self, importer: _Importer, index: int) -> None:
         self.importer = importer
         self.index = index
@@ -247,7 +243,6 @@ class _SubgraphImporter:
             self.values[index] = result
 
     def _value(self, index: int, user: str) -> SSAValue:
-        """Return the value of a tensor. Constants, variables and omitted operands are created on first use."""
         if index == LEFT_OUT:
             if self.none is None:
                 self.none = self._add(circle.NoneOp(), "none")
@@ -317,7 +312,6 @@ class _SubgraphImporter:
         return attribute
 
     def _options(self, cls: type[circle.CircleOp], operator: Operator) -> dict[str, Any]:
-        """Return option values by property name, with symbols instead of subgraph indices."""
         table = cls.SPEC.options
         options = dict(operator.options)
         if operator.options_type != table:
@@ -337,7 +331,6 @@ class _SubgraphImporter:
         return options | self._record(operator)
 
     def _record(self, operator: Operator) -> dict[str, Any]:
-        """Return the fields outside of the options table. None is the default."""
         intermediates = [self._tensor_attribute(index) for index in operator.intermediates]
         return {
             "version": operator.version if operator.version != 1 else None,
@@ -417,7 +410,6 @@ def _type_of(tensor: Tensor, shape: Shape | None, tensor_attribute: TensorToAttr
 
 
 def _record(name: str, quantization: Quantization, tensor_attribute: TensorToAttribute) -> circle.QuantRecord | None:
-    """Return recorded ranges and details of a quantisation, or None if it has neither."""
     low, high = tuple(quantization.min.tolist()), tuple(quantization.max.tolist())
     if len(low) != len(high):
         LOG.warning("tensor %r has %d minima and %d maxima, its recorded range is dropped", name, len(low), len(high))

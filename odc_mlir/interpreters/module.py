@@ -112,7 +112,6 @@ def _run_operator(
 
 
 def _is_variable(value: SSAValue) -> bool:
-    """Return whether ``value`` is a variable, or an argument of a segment for a variable."""
     if isinstance(value, BlockArgument) and isinstance(segment := value.block.parent_op(), SegmentOp):
         value = segment.operands[value.index]
     return isinstance(value.owner, VariableOp)

@@ -64,8 +64,6 @@ class Instr:
 
 
 class _BitField(NamedTuple):
-    """Position of a field in the instruction's integer, and its range of values."""
-
     name: str
     shift: int
     mask: int

@@ -123,8 +123,6 @@ def read_code(code: bytes | memoryview) -> Code:
 
 
 class _ProgramExpander:
-    """Expansion of a compact program."""
-
     def __init__(self, view: memoryview) -> None:
         self.data = bytes(view)
         self.offset = _HEADER.size

@@ -375,7 +375,6 @@ def _check_tensors(container: Container) -> None:
 
 
 def _check_states(container: Container) -> None:
-    """Raise PackageError unless input and output of each state have the same type and arena address."""
     pairs = container.metadata.get(STATES, [])
     whole = type(pairs) is list and all(type(pair) is list and len(pair) == 2 and _naturals(pair) for pair in pairs)
     for source, result in pairs if whole else ():

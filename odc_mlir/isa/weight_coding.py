@@ -60,8 +60,6 @@ def coded_bytes(weights: bytes, codings: Collection[str] = CODINGS) -> int:
 
 
 class _Form(NamedTuple):
-    """Weights in a coding. ``size`` is the total in bytes."""
-
     coding: str
     code: Callable[[], _Code]
     symbols: Callable[[], NDArray[np.int64]]
@@ -256,7 +254,6 @@ def _huffman_header(centre: int, bits: NDArray[np.int64]) -> tuple[int, int]:
 
 
 def _code_order(bits: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the symbols with codewords in order of codewords: by length, then runs before ranks."""
     symbols = np.arange(len(bits))
     order = np.lexsort((symbols, symbols < RANKS, bits))
     return order[bits[order] > 0]
@@ -317,7 +314,7 @@ def decode(coding: str, data: bytes, count: int) -> Bytes:
     reader = _Bits(data)
     centre = reader.take(8)
     symbols, lengths = _rice_windows(reader) if coding == "rice" else _huffman_windows(reader)
-    places, found = _walk(data, reader.position, symbols, lengths)
+    places, found = _decode_codewords(data, reader.position, symbols, lengths)
     repeats = _REPEATS[found]
     total = np.cumsum(repeats)
     last = int(np.searchsorted(total, count))
@@ -383,7 +380,7 @@ def _huffman_windows(reader: _Bits) -> Windows:
     return np.repeat(order, widths), np.repeat(sizes, widths)
 
 
-def _walk(data: bytes, start: int, symbols: NDArray[np.int64], lengths: NDArray[np.int64]) -> Windows:
+def _decode_codewords(data: bytes, start: int, symbols: NDArray[np.int64], lengths: NDArray[np.int64]) -> Windows:
     """Return (last bit, symbol) of every codeword from bit ``start`` up to the end or an invalid codeword.
 
     Codewords are looked up at all bit positions together. Then groups of eight codeword steps are merged to save time.

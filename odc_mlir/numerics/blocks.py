@@ -24,13 +24,11 @@ def _half(raw: NDArray[Any], offset: int) -> NDArray[np.float32]:
 
 
 def _nibbles(raw: NDArray[Any], offset: int) -> NDArray[np.float32]:
-    """Return the four-bit values (0 to 15) from byte ``offset`` of each block, ``[…, blocks, 32]``."""
     packed = raw[..., offset : offset + _NIBBLE_BYTES]
     return np.concatenate([packed & 15, packed >> 4], axis=-1).astype(np.float32)
 
 
 def _bytes(raw: NDArray[Any], offset: int) -> NDArray[np.float32]:
-    """Return the signed bytes from byte ``offset`` of each block, ``[…, blocks, 32]``."""
     return raw[..., offset : offset + BLOCK_ELEMENTS].view(np.int8).astype(np.float32)
 
 
@@ -79,7 +77,6 @@ def four_bit_groups(x: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[n
 
 
 def _inverse(factors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return reciprocals, or 0 for infinite ones."""
     with np.errstate(divide="ignore", over="ignore"):
         inverse = np.float32(1) / factors
     return np.where(np.isfinite(inverse), inverse, np.float32(0))

@@ -165,7 +165,6 @@ def _ranges(size: int, step: int) -> list[Pair]:
 
 
 def _tile_ranges(batch: int, rows: int, columns: int, pixels: int) -> Iterator[tuple[Pair, Pair, Pair]]:
-    """Yield tiles of at most ``pixels`` results, as ranges of images, rows and columns."""
     images = max(1, pixels // max(rows * columns, 1))
     height = min(rows, max(1, pixels // max(columns, 1)))
     for n in _ranges(batch, images):
@@ -180,7 +179,6 @@ def _pixels(pixel_bytes: int) -> int:
 
 @lru_cache(maxsize=256)
 def _tiling(image: tuple[int, int, int], window: Window, pixels: int) -> _ResultTiling:
-    """Return the tiles of the result for inputs of ``image`` (N, H, W)."""
     batch, height, width = image
     rows, columns = window.output(height, width)
     tiles = tuple(_tile(window, image, *ranges) for ranges in _tile_ranges(batch, rows, columns, pixels))
@@ -429,7 +427,6 @@ def transpose_conv2d(
 def _add_transposed(
     out: NDArray[Any], x: NDArray[Any], weights: ConvFilter, stride: Pair, pads: Pair, in_zero: int
 ) -> None:
-    """Fill ``out [N, H, W, O]`` with the sums of the transposed convolution of ``x``."""
     (n, *output, channels), in_channels = out.shape, x.shape[3]
     (kh, kw), matrix = weights.kernel, weights.groups[0]
     out[...] = 0

@@ -99,7 +99,6 @@ class _Heap:
         return best
 
     def _rise(self, hole: int, item: _CandidateBox) -> None:
-        """Move parents worse than ``item`` down, then put ``item`` into the hole."""
         items = self._items
         while hole > 0 and items[parent := (hole - 1) // 2].score < item.score:
             items[hole], hole = items[parent], parent

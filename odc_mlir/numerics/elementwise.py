@@ -87,7 +87,6 @@ def squared_difference_params(a: Quant, b: Quant, out: Quant, act: tuple[int, in
 def _sum_params(
     a: Quant, b: Quant, out: Quant, act: tuple[int, int], dtype: str, left_shift: int, power: int
 ) -> AddParams:
-    """Return parameters of a sum of left-shifted operands, raised to ``power`` (1 or 2)."""
     (sa, za), (sb, zb), (sy, zy) = a, b, out
     twice = 2.0 * max(sa, sb)
     qa, ea = quantize_multiplier(_ratio(sa, twice))
@@ -152,7 +151,6 @@ def _shifted(x: NDArray[Any], zero: int, left_shift: int, q: int, e: int) -> Cal
 
 
 def _shift(codes: NDArray[Any], zero: NDArray[Any] | None, by: NDArray[Any]) -> NDArray[np.int32]:
-    """Return ``(codes - zero) << by`` with wrapping."""
     wide = _centred(codes, zero)
     wide <<= by
     return wide

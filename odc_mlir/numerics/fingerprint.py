@@ -25,7 +25,7 @@ def _word(keys: NDArray[np.uint8], at: int, size: int = 8) -> Words:
     return part.view(f"<u{size}")[:, 0].astype(np.uint64)
 
 
-def _turn(x: Words, bits: int) -> Words:
+def _rotate_right(x: Words, bits: int) -> Words:
     return (x >> np.uint64(bits)) | (x << np.uint64(64 - bits))
 
 
@@ -47,7 +47,7 @@ def _up_to_16(keys: NDArray[np.uint8]) -> Words:
     by = _factor(keys)
     if size >= 8:
         a, b = _word(keys, 0) + _K2, _word(keys, size - 8)
-        return _mix(_turn(b, 37) * by + a, (_turn(a, 25) + b) * by, by)
+        return _mix(_rotate_right(b, 37) * by + a, (_rotate_right(a, 25) + b) * by, by)
     if size >= 4:
         return _mix(np.uint64(size) + (_word(keys, 0, 4) << np.uint64(3)), _word(keys, size - 4, 4), by)
     if size:
@@ -58,11 +58,10 @@ def _up_to_16(keys: NDArray[np.uint8]) -> Words:
 
 
 def _ends(keys: NDArray[np.uint8], first: np.uint64, by: Words) -> tuple[Words, Words, Words]:
-    """Mix the first and last 16 bytes of keys of 17 to 64 bytes. Return two sums and the first product."""
     size = keys.shape[1]
     a, b = _word(keys, 0) * first, _word(keys, 8)
     c, d = _word(keys, size - 8) * by, _word(keys, size - 16) * _K2
-    return _turn(a + b, 43) + _turn(c, 30) + d, a + _turn(b + _K2, 18) + c, a
+    return _rotate_right(a + b, 43) + _rotate_right(c, 30) + d, a + _rotate_right(b + _K2, 18) + c, a
 
 
 def _up_to_64(keys: NDArray[np.uint8]) -> Words:
@@ -74,16 +73,15 @@ def _up_to_64(keys: NDArray[np.uint8]) -> Words:
     z = _mix(y, other, by)
     e, f = _word(keys, 16) * by, _word(keys, 24)
     g, h = (y + _word(keys, size - 32)) * by, (z + _word(keys, size - 24)) * by
-    return _mix(_turn(e + f, 43) + _turn(g, 30) + h, e + _turn(f + a, 18) + g, by)
+    return _mix(_rotate_right(e + f, 43) + _rotate_right(g, 30) + h, e + _rotate_right(f + a, 18) + g, by)
 
 
 def _pair(keys: NDArray[np.uint8], at: int, a: Words, b: Words) -> tuple[Words, Words]:
-    """Mix ``a`` and ``b`` with the 32 bytes at offset ``at`` of each key. Return two words."""
     w, x, y, z = (_word(keys, at + 8 * i) for i in range(4))
     a = a + w
-    b = _turn(b + a + z, 21)
+    b = _rotate_right(b + a + z, 21)
     total = a + x + y
-    return total + z, b + _turn(total, 44) + a
+    return total + z, b + _rotate_right(total, 44) + a
 
 
 def _long(keys: NDArray[np.uint8]) -> Words:
@@ -98,11 +96,11 @@ def _long(keys: NDArray[np.uint8]) -> Words:
     def step(at: int, by: Any, scale: int) -> None:
         nonlocal x, y, z, v, w
         nine = np.uint64(scale)
-        x = _turn(x + y + v[0] + _word(keys, at + 8), 37) * by
-        y = _turn(y + v[1] + _word(keys, at + 48), 42) * by
+        x = _rotate_right(x + y + v[0] + _word(keys, at + 8), 37) * by
+        y = _rotate_right(y + v[1] + _word(keys, at + 48), 42) * by
         x = x ^ (w[1] * nine)
         y = y + v[0] * nine + _word(keys, at + 40)
-        z = _turn(z + w[0], 33) * by
+        z = _rotate_right(z + w[0], 33) * by
         v = _pair(keys, at, v[1] * by, x + w[0])
         w = _pair(keys, at + 32, z + w[1], y + _word(keys, at + 16))
         x, z = z, x

@@ -105,7 +105,6 @@ def multiply(x: Ints, q: Ints, e: Ints) -> NDArray[np.int32]:
 
 
 def _multiply_by_one(x: NDArray[Any], q: int, e: int) -> NDArray[np.int32]:
-    """Compute :func:`multiply` with one multiplier, in place as far as possible."""
     wide = np.asarray(x.astype(np.int64))
     if e > 0:
         wide <<= int64(min(e, 32))
@@ -382,7 +381,6 @@ def activation_range(activation: str, dtype: str | np.dtype[Any], scale: float, 
 
 
 def _code_of(value: float, scale: float, zero_point: int) -> int:
-    """Return the unclamped code of a real value: ``zero_point + round(f32(value) / f32(scale))``."""
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         ratio = np.asarray(np.float32(value) / np.float32(scale))
     if np.isnan(ratio):

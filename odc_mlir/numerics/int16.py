@@ -155,7 +155,6 @@ def softmax16_codes(
 
 
 def _softmax16_rows(rows: NDArray[np.int16], exponentials: Function, result: NDArray[np.int16]) -> None:
-    """Compute the softmax of rows into ``result``. 15-bit exponentials are kept between both passes."""
     terms, totals = np.empty(rows.shape, np.int16), np.empty((len(rows), 1), np.int64)
     for part in row_slices(rows):
         found = exponentials(below_maximum(rows[part]))

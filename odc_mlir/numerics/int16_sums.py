@@ -51,12 +51,11 @@ class TableSum:
     def _results(self, codes: NDArray[Any]) -> NDArray[np.int64]:
         total = np.zeros(codes.shape, np.int64)
         for place, table in enumerate(self.tables):
-            total = _with(total, table, codes, place)
+            total = _added(total, table, codes, place)
         return _limited(total + self.base)
 
 
-def _with(total: NDArray[np.int64], table: NDArray[np.int16], codes: NDArray[Any], place: int) -> NDArray[np.int64]:
-    """Add the entries of table ``place`` for ``codes`` to ``total``, saturating at int16."""
+def _added(total: NDArray[np.int64], table: NDArray[np.int16], codes: NDArray[Any], place: int) -> NDArray[np.int64]:
     positions = _limited(codes.astype(np.int64) << 2 * place)
     return _limited(total + look_up(table.astype(np.int64), positions))
 
@@ -77,15 +76,15 @@ def table_sum(function: Function, in_scale: float, out_scale: float) -> TableSum
     before = np.zeros(_CODES.shape, np.int64)  # results of the coarser tables for all codes
     for place in range(_MOST):
         entries = _entries(exact, before, place)
-        last, more = _table(entries), _table(_flattened(entries))
+        last, more = _table(entries), _table(_constant_near_zero(entries))
         if last is not None:
-            error = int(np.abs(_limited(_with(before, last, _CODES, place) + exact.base) - wanted).max())
+            error = int(np.abs(_limited(_added(before, last, _CODES, place) + exact.base) - wanted).max())
             if error < least:
                 best, least = TableSum(exact.base, (*coarse, last)), error
         if least <= _EXACT or more is None:
             break
         coarse.append(more)
-        before = _with(before, more, _CODES, place)
+        before = _added(before, more, _CODES, place)
     return best
 
 
@@ -129,8 +128,7 @@ def _entries(exact: _Exact, before: NDArray[np.int64], place: int) -> NDArray[np
     return found
 
 
-def _flattened(entries: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return ``entries``, constant within the range of the next table."""
+def _constant_near_zero(entries: NDArray[np.int64]) -> NDArray[np.int64]:
     found, reach = entries.copy(), len(entries) // 8
     found[_ZERO : _ZERO + reach] = found[_ZERO + reach]
     found[_ZERO - reach : _ZERO] = found[_ZERO - reach]

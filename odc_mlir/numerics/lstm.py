@@ -122,7 +122,6 @@ class IntegerLstm:
         return self._output(hidden_products(self._finished(OUTPUT, columns, new), new, self.cell.exponent)), new
 
     def _finished(self, index: int, columns: dict[int, Codes], cell: Codes) -> NDArray[np.int16]:
-        """Return a gate's argument: its sums plus the peephole's contribution, normalised."""
         gate, sums = self.gates[self.present.index(index)], columns[index]
         if gate.peephole is not None:
             seen = multiply(gate.peephole.astype(np.int64) * cell, *_pair(gate.peephole_factor))
@@ -152,7 +151,6 @@ class _Stack:
         self._e = np.repeat([factor.exponent for _, _, factor in parts], rows)
 
     def product(self, x: Codes) -> NDArray[np.int32]:
-        """Return ``multiply(x @ weights.T + bias)`` for int8 ``x [N, K]``."""
         out = np.empty((len(x), len(self._bias)), np.int32)
         for rows in row_slices(out):
             out[rows] = multiply(wrap32(self._matrix.product(x[rows]) + self._bias), self._q, self._e)

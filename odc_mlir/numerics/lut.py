@@ -54,7 +54,6 @@ def apply_pairs(table: NDArray[Any], a: NDArray[Any], b: NDArray[Any]) -> NDArra
 
 
 def _pair_index(a: NDArray[Any], b: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return ``256 * a + b``, modulo 65536 if ``dtype`` is narrow."""
     index = a.astype(dtype)
     index <<= _EIGHT[dtype]
     return np.asarray(index + b.astype(dtype))

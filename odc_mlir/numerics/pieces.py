@@ -116,7 +116,6 @@ def _broadcast_pieces(arrays: tuple[Array, ...], shape: tuple[int, ...]) -> Iter
 
 
 def _split_axis(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Return the first axis whose slices have at most CHUNK_ELEMENTS elements, and the size of a slice."""
     inner = math.prod(shape)
     for axis, size in enumerate(shape):
         inner //= size

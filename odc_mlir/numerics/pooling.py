@@ -61,8 +61,6 @@ def _sweep(
 
 
 class _Band(NamedTuple):
-    """Part of the result rows: position, number of rows, input rows and padding above them."""
-
     target: Place
     rows: int
     source: Place
@@ -196,7 +194,6 @@ def l2_pool(x: NDArray[Any], windows: PoolWindows, low: float | None, high: floa
 
 
 def _divided(sums: NDArray[Any], counts: NDArray[Any]) -> NDArray[Any]:
-    """Divide sums by counts: reals, or integers rounded to nearest, halves away from zero."""
     if sums.dtype.kind == "f":
         return np.asarray(sums / counts)
     magnitude = (np.abs(sums) + counts // 2) // counts

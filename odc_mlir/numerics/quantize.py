@@ -19,7 +19,6 @@ _FLOAT32_EXACT = 1 << 24
 
 
 def _along(values: Any, axis: int, rank: int) -> NDArray[Any]:
-    """Reshape per-axis parameters to broadcast along ``axis``. Scalars stay unchanged."""
     array = np.asarray(values)
     return array.reshape([-1 if i == axis else 1 for i in range(rank)]) if array.ndim else array
 

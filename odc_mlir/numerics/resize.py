@@ -31,7 +31,7 @@ _LARGEST_BLEND_BITS = _MANTISSA_BITS - 8 - 4  # limit for both axes in total, fo
 
 
 @dataclass(frozen=True, slots=True)
-class _Places:
+class _SourcePixels:
     """Two source positions of each result along one axis, and the weight of the second."""
 
     low: NDArray[np.int64]
@@ -70,23 +70,23 @@ def nearest_resizer(
 
 
 @lru_cache(maxsize=64)
-def _float_line(size: int, output: int, align_corners: bool, half_pixel: bool) -> _Places:
+def _float_line(size: int, output: int, align_corners: bool, half_pixel: bool) -> _SourcePixels:
     index = np.arange(output, dtype=np.float32)
     scale = _ratio(size, output, align_corners)
     position = (index + np.float32(0.5)) * scale - np.float32(0.5) if half_pixel else index * scale
     low = np.maximum(np.floor(position), 0).astype(np.int64)
     high = np.minimum(np.ceil(position), size - 1).astype(np.int64)
     low = np.minimum(low, size - 1)
-    return _Places(low, high, position - low.astype(np.float32))
+    return _SourcePixels(low, high, position - low.astype(np.float32))
 
 
 @lru_cache(maxsize=64)
-def _fixed_line(size: int, output: int, align_corners: bool, half_pixel: bool) -> _Places:
+def _fixed_line(size: int, output: int, align_corners: bool, half_pixel: bool) -> _SourcePixels:
     start, step = fixed_steps(size, output, align_corners, half_pixel)
     position = start + np.arange(output, dtype=np.int64) * step
     low = np.minimum(np.maximum(_truncated(position), 0), size - 1)
     high = np.maximum(np.minimum(_truncated(position + ONE - 1), size - 1), 0)
-    return _Places(low, high, position - ONE * low)
+    return _SourcePixels(low, high, position - ONE * low)
 
 
 def fixed_steps(size: int, output: int, align_corners: bool, half_pixel: bool) -> Pair:
@@ -126,7 +126,7 @@ def _truncated(position: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.asarray(np.sign(position) * (np.abs(position) // ONE))
 
 
-def _weighted(x: NDArray[Any], row: _Places, column: _Places) -> NDArray[np.float32]:
+def _weighted(x: NDArray[Any], row: _SourcePixels, column: _SourcePixels) -> NDArray[np.float32]:
     """Return the weighted sum of the four neighbours in float32, in the reference's order."""
     one = np.float32(1)
     wy: NDArray[Any] = row.fraction[:, None, None].astype(np.float32)
@@ -142,13 +142,13 @@ def _weighted(x: NDArray[Any], row: _Places, column: _Places) -> NDArray[np.floa
     return total
 
 
-def _fixed_sums(x: NDArray[Any], row: _Places, column: _Places) -> NDArray[Any]:
+def _fixed_sums(x: NDArray[Any], row: _SourcePixels, column: _SourcePixels) -> NDArray[Any]:
     """Interpolate codes exactly in integers, in units of 2^-20, first along columns."""
     dtype = np.dtype(np.int32 if x.dtype.itemsize == 1 else np.int64)
     first, last = int(row.low.min()), int(row.high.max()) + 1
     source = x[:, first:last]
 
-    def between(values: NDArray[Any], axis: int, line: _Places, offset: int) -> NDArray[Any]:
+    def between(values: NDArray[Any], axis: int, line: _SourcePixels, offset: int) -> NDArray[Any]:
         fraction = line.fraction.astype(dtype).reshape([-1 if i == axis else 1 for i in range(4)])
         total = np.multiply(values.take(line.low - offset, axis), ONE - fraction, dtype=dtype)
         total += np.multiply(values.take(line.high - offset, axis), fraction, dtype=dtype)
@@ -176,7 +176,7 @@ def resize_bilinear(
     columns = lines(x.shape[2], output[1], align_corners, half_pixel)
     out = np.empty((x.shape[0], *output, x.shape[3]), x.dtype)
     for images, band, _, _ in parts(out.shape, (2, 3), _BLOCK_ELEMENTS):
-        part = _Places(rows.low[band], rows.high[band], rows.fraction[band])
+        part = _SourcePixels(rows.low[band], rows.high[band], rows.fraction[band])
         if fixed:
             total = rounded_sum(_fixed_sums(x[images], part, columns))
         else:
@@ -186,7 +186,6 @@ def resize_bilinear(
 
 
 def _as_codes(total: NDArray[np.float32], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Prepare interpolated reals for truncation to ``dtype``."""
     if dtype.kind == "u":
         total += _HALF
     return np.rint(total) if dtype.kind == "i" else total

@@ -137,7 +137,6 @@ class _Image:
     source: Slices
 
     def place(self, shape: Shape4, dtype: np.dtype[Any], zero: _Zero) -> tuple[Array, Compute]:
-        """Return the image ``[n, h, w, C]`` and the function that copies an input into it."""
         image = np.full((*self.size, shape[3]), zero.outside, dtype)
         inside: Array = image[self.target]
         part: Any = None if inside.shape == shape else self.source
@@ -161,7 +160,6 @@ def _convolution(
     outputs: tuple[int, int, int],
     sums: TileSums,
 ) -> Compute | None:
-    """Return the convolution of an image by one matrix product, or None if its buffers are too large."""
     values, pixels = matrix.values, math.prod(outputs)
     taps, channels = values.shape
     if not 0 < pixels * (taps + channels) * values.itemsize <= KEPT_BYTES or values.dtype.kind != "f":

@@ -48,7 +48,6 @@ def exponentials(multiplier: int, exponent: int, diff_min: int) -> tuple[NDArray
 
 
 def _scaled_differences(multiplier: int, exponent: int, diff_min: int) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """Return ``beta*scale*d`` in Q5 for d = 0, -1 ... -255 (0 below ``diff_min``), and their mask."""
     diff = -np.arange(256, dtype=np.int64)
     counts = diff >= diff_min
     scaled = srdhm(wrap32(np.where(counts, diff, 0) << max(exponent, 0)), multiplier)

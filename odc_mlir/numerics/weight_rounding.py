@@ -88,7 +88,6 @@ def shrunk(moments: Moments, runs: int) -> Floats:
 
 
 def _squares_of_pairs(products: Floats) -> list[float]:
-    """Return the sum of squared off-diagonal products for each part of ``products [parts, G, K, K]``."""
     own = np.einsum("pgkk->pgk", products)
     with np.errstate(over="ignore", invalid="ignore"):
         pairs = zip(products, own, strict=True)
@@ -168,17 +167,16 @@ class _RoundingProblem:
         return cls(weights.astype(np.float64), covariance, order, factors if known else None)
 
     def codes(self, grid: Grid) -> tuple[Codes, Floats]:
-        """Return codes ``[G, O, K]`` on ``grid`` and their loss ``[G, O]``."""
         nearest = grid.nearest(self.weights)
         least = loss(self.weights - grid.real(nearest), self.covariance)
         if self.factors is None:
             return nearest.astype(np.int64), least
-        found = self._moved(grid, self.factors)
+        found = self._compensated_codes(grid, self.factors)
         lost = loss(self.weights - grid.real(found), self.covariance)
         better = lost <= least
         return np.where(better[:, :, np.newaxis], found, nearest).astype(np.int64), np.where(better, lost, least)
 
-    def _moved(self, grid: Grid, factors: Floats) -> Floats:
+    def _compensated_codes(self, grid: Grid, factors: Floats) -> Floats:
         """Return codes. The code of each column compensates the rounding errors of previous columns."""
         size = self.weights.shape[2]
         left = np.take_along_axis(self.weights, self.order[:, np.newaxis, :], 2)
@@ -203,7 +201,7 @@ class _RoundingProblem:
 
 def inverse_factors(covariance: Floats, damping: float) -> Floats:
     """Return upper triangular U with ``Uᵀ U = (covariance + damping)⁻¹`` for each group."""
-    inverse = np.linalg.inv(covariance + _lift(covariance, damping))
+    inverse = np.linalg.inv(covariance + _damping_matrix(covariance, damping))
     symmetric = (inverse + inverse.transpose(0, 2, 1)) / 2
     return np.asarray(np.linalg.cholesky(symmetric), np.float64).transpose(0, 2, 1)
 
@@ -213,8 +211,7 @@ def loss(differences: Floats, covariance: Floats) -> Floats:
     return np.asarray(np.einsum("gok,gok->go", differences @ covariance, differences))
 
 
-def _lift(covariance: Floats, damping: float) -> Floats:
-    """Return the damping of each group: ``damping`` times the mean variance, or 1 if nothing varies."""
+def _damping_matrix(covariance: Floats, damping: float) -> Floats:
     size = covariance.shape[1]
     parts = damping * np.einsum("gkk->g", covariance) / max(1, size)
     return np.asarray(np.where(parts > 0, parts, 1.0)[:, np.newaxis, np.newaxis] * np.eye(size))

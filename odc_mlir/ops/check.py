@@ -36,7 +36,7 @@ def check_structure(node: Node) -> None:
     """Raise ModelError for a wrong number of operands or results, or for a missing operand."""
     check_counts(node, node.spec.operands, len(node.operands), "operand")
     check_counts(node, node.spec.results, len(node.results), "result")
-    _check_left_out(node)
+    _check_omitted(node)
 
 
 def check_counts(node: Node, described: Sequence[Operand], found: int, what: str) -> None:
@@ -70,7 +70,7 @@ def type_text(type: ResultType) -> str:
     return f"{type.dtype}[{dims}]"
 
 
-def _check_left_out(node: Node) -> None:
+def _check_omitted(node: Node) -> None:
     for index, info in enumerate(node.operands):
         described = _described(node.spec.operands, index)
         if info is None and not (described and described.optional):

@@ -339,7 +339,6 @@ def known_spec(code: str) -> OpSpec | None:
 
 
 def _without_options(rule: QuantRule) -> QuantRule:
-    """Return ``rule`` without axes that depend on builtin options."""
     return replace(
         rule, stored=MappingProxyType({place: None if callable(axis) else axis for place, axis in rule.stored.items()})
     )

@@ -15,7 +15,6 @@ def tile(node: Node) -> list[ResultType]:
 
 
 def _by_axis(node: Node, what: str, sizes: Callable[[Node, Shape, Sequence[int]], Shape]) -> list[ResultType]:
-    """Infer operand 0 with new ``sizes`` by operand 1, which has one number per axis."""
     x, dtype = common.shape_of(node, 0), node.operand(0).dtype
     length, numbers = common.vector_length(node, 1), common.static_ints(node, 1)
     if x is None:
@@ -171,7 +170,6 @@ def sequence_axes(node: Node, rank: int) -> tuple[int, int]:
 
 
 def _blocks(node: Node, what: str, sizes: Callable[..., Shape]) -> list[ResultType]:
-    """Infer operand 0 with new ``sizes`` by the block shape and the pairs in operand 2."""
     x, length = common.shape_of(node, 0), common.vector_length(node, 1)
     pairs_shape = common.shape_of(node, 2, 2)
     if x is not None and length is not None and not 1 <= length < len(x):

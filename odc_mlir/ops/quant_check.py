@@ -62,7 +62,6 @@ def _check_moved(node: Node) -> None:
 
 
 def _check_scales(node: Node) -> None:
-    """Check that computed tensors have one scale, unless the operator preserves the axis of the scales."""
     for index, info in _computed(node):
         if info.quant is None or info.quant.per_tensor or _is_factor(node, index):
             continue
@@ -79,7 +78,6 @@ def _computed(node: Node) -> Iterator[tuple[int | None, TensorInfo]]:
 
 
 def _is_factor(node: Node, index: int | None) -> bool:
-    """Return whether an operand is a weight or bias, which may have a scale per channel."""
     rule = node.spec.quant
     return index is not None and (
         index in rule.weights or index in rule.biases or (node.spec.name == "BATCH_MATMUL" and index == 1)
@@ -87,12 +85,10 @@ def _is_factor(node: Node, index: int | None) -> bool:
 
 
 def _is_bias(node: Node, index: int) -> bool:
-    """Return whether an operand is added to sums. Kernels read its scale."""
     return index < len(node.operands) and node.spec.operand_name(index).endswith("bias")
 
 
 def _axis_is_kept(node: Node) -> bool:
-    """Return whether operand and result of a view or transposition have their scales along the same axis."""
     source, result = node.operand(0), node.results[0]
     if source.quant is None or result.quant is None or source.shape is None or result.shape is None:
         return False
@@ -101,12 +97,11 @@ def _axis_is_kept(node: Node) -> bool:
             [int(axis) % len(source.shape) for axis in node.const(1).reshape(-1)] if node.operand(1).is_const else []
         )
         return order[result.quant.axis : result.quant.axis + 1] == [source.quant.axis]
-    before = _before(source, source.quant)
-    return before is not None and before == _before(result, result.quant)
+    before = _elements_before_axis(source, source.quant)
+    return before is not None and before == _elements_before_axis(result, result.quant)
 
 
-def _before(info: TensorInfo, quant: QuantParams) -> int | None:
-    """Return the number of elements before the axis of the scales, or None if unknown."""
+def _elements_before_axis(info: TensorInfo, quant: QuantParams) -> int | None:
     shape = (info.shape or ())[: quant.axis]
     return (
         None if any(extent is None for extent in shape) else math.prod(extent for extent in shape if extent is not None)
@@ -114,7 +109,6 @@ def _before(info: TensorInfo, quant: QuantParams) -> int | None:
 
 
 def _check_plain(node: Node) -> None:
-    """Check that plain integers have scale 1."""
     rule = node.spec.quant
     if rule.kind in (QuantKind.NONE, QuantKind.SAME):
         return

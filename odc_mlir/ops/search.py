@@ -47,7 +47,6 @@ def unique(node: Node) -> list[ResultType]:
 
 
 def _boxes(node: Node) -> int | None:
-    """Return the length of the list of selected boxes. Raises ModelError if operands do not match."""
     boxes, scores = common.shape_of(node, 0, 2), common.shape_of(node, 1, 1)
     if boxes is not None:
         common.same_dim(node, boxes[1], 4, "corners of a box")

@@ -109,7 +109,6 @@ def _start(size: int, place: int, begin: int, stride: int, masks: Masks) -> int:
 
 
 def _single(node: Node, size: int | None, place: int, begin: int, stride: int, masks: Masks) -> int:
-    """Return the position of an entry in shrink_axis."""
     if size is None:
         return begin
     start = 0 if masks.begin >> place & 1 else begin + size if begin < 0 else begin
@@ -119,7 +118,6 @@ def _single(node: Node, size: int | None, place: int, begin: int, stride: int, m
 
 
 def _range(size: int | None, place: int, begin: int, end: int, stride: int, masks: Masks) -> tuple[slice, int | None]:
-    """Return a numpy slice from begin to end, and its length."""
     if size is None:
         return slice(None), None
     start = _start(size, place, begin, stride, masks)

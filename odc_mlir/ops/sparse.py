@@ -64,15 +64,14 @@ def densify(values: NDArray[Any], sparsity: Sparsity, shape: Sequence[int]) -> N
         )
     if any(not 0 <= dim < rank for dim in sparsity.block_map) or len(set(sparsity.block_map)) != blocks:
         raise ModelError(f"the block map {list(sparsity.block_map)} does not fit {rank} dimensions")
-    places = _places(sparsity, most=math.prod(shape))
+    places = _coordinates(sparsity, most=math.prod(shape))
     described = len(places[0]) if places else 1
     if described > values.size:
         raise ModelError(f"the levels describe {described} elements, {values.size} are stored")
     return _scatter(values.reshape(-1)[:described], places, sparsity, shape)
 
 
-def _places(sparsity: Sparsity, most: int) -> list[NDArray[np.int64]]:
-    """Return the coordinates of all stored elements for each level. ``most`` bounds their number."""
+def _coordinates(sparsity: Sparsity, most: int) -> list[NDArray[np.int64]]:
     places: list[NDArray[np.int64]] = []
     count = 1
     for number, level in enumerate(sparsity.dims):

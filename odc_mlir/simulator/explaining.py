@@ -70,8 +70,8 @@ def live_bytes(trace: Trace, run_cycles: int, columns: int) -> dict[str, Any]:
     times = np.unique([[life.begin, life.end] for life in lives])
     if not len(times):
         return {}
-    totals = _amounts(lives, times)
-    shown = times[_shown(times, totals, columns)]
+    totals = _live_totals(lives, times)
+    shown = times[_sampled_indices(times, totals, columns)]
     at = int(totals.argmax())
     held: Counter[str] = Counter()
     for life in lives:
@@ -92,7 +92,7 @@ def _by_owner(lives: Sequence[_Life], times: NDArray[np.float64]) -> list[dict[s
         owners.setdefault(life.owner, []).append(life)
     found = []
     for name, own in owners.items():
-        amounts = _amounts(own, times)
+        amounts = _live_totals(own, times)
         some = np.flatnonzero(amounts)
         if len(some):
             first, last = int(some[0]), int(some[-1])
@@ -100,7 +100,7 @@ def _by_owner(lives: Sequence[_Life], times: NDArray[np.float64]) -> list[dict[s
     return found
 
 
-def _amounts(lives: Sequence[_Life], times: NDArray[np.float64]) -> NDArray[np.int64]:
+def _live_totals(lives: Sequence[_Life], times: NDArray[np.float64]) -> NDArray[np.int64]:
     changes = np.zeros(len(times) + 1, np.int64)
     sizes = [life.size for life in lives]
     np.add.at(changes, np.searchsorted(times, [life.begin for life in lives]), sizes)
@@ -108,8 +108,7 @@ def _amounts(lives: Sequence[_Life], times: NDArray[np.float64]) -> NDArray[np.i
     return changes[:-1].cumsum()
 
 
-def _shown(times: NDArray[np.float64], totals: NDArray[np.int64], columns: int) -> list[int]:
-    """Return the indices of the first, largest and last total in each of ``columns`` equal parts of the time."""
+def _sampled_indices(times: NDArray[np.float64], totals: NDArray[np.int64], columns: int) -> list[int]:
     parts = np.minimum(times * columns // max(times[-1], 1.0), columns - 1)
     starts = np.flatnonzero(np.diff(parts, prepend=-1.0))
     ends = [*starts[1:], len(times)]
@@ -120,7 +119,6 @@ def _shown(times: NDArray[np.float64], totals: NDArray[np.int64], columns: int) 
 
 
 def _lives(trace: Trace, cycles: int) -> list[_Life]:
-    """Return live ranges in order of their start."""
     program = trace.program
     events = sorted((event for event in trace.events if event.touched), key=lambda event: event.started)
     ends = sorted({event.ended for event in events} | {float(cycles)})
@@ -130,31 +128,33 @@ def _lives(trace: Trace, cycles: int) -> list[_Life]:
     for number, record in enumerate(program.inputs):
         marks[record.region].writer[marks[record.region].of(record)] = number
     for number, event in enumerate(events, start=len(program.inputs)):
-        _touch(event, number, places[event.ended], marks, found)
+        _record_access(event, number, places[event.ended], marks, found)
     for record in program.outputs:
         marks[record.region].until[marks[record.region].of(record)] = places[float(cycles)]
     for region in marks.values():
-        _close(found, region.writer, region.until)
+        _count_read_bytes(found, region.writer, region.until)
     writers = [(record.name, 0.0) for record in program.inputs]
     writers += [(_owner(trace, event), round(event.started, _DIGITS)) for event in events]
     stops = [min(round(end, _DIGITS), float(cycles)) for end in ends]
     return [_Life(*writers[writer], stops[until], size) for (writer, until), size in sorted(found.items())]
 
 
-def _touch(event: TraceEvent, number: int, end: int, marks: dict[int, _Marks], found: Counter[tuple[int, int]]) -> None:
+def _record_access(
+    event: TraceEvent, number: int, end: int, marks: dict[int, _Marks], found: Counter[tuple[int, int]]
+) -> None:
     for touch in sorted(event.touched, key=lambda touch: touch.writes):
         if touch.region not in marks:
             continue
         writer = view(marks[touch.region].writer, touch.area)
         until = view(marks[touch.region].until, touch.area)
         if touch.writes:
-            _close(found, writer, until)
+            _count_read_bytes(found, writer, until)
             writer[...], until[...] = number, _NEVER
         else:
             np.maximum(until, end, out=until)
 
 
-def _close(found: Counter[tuple[int, int]], writer: NDArray[np.int32], until: NDArray[np.int32]) -> None:
+def _count_read_bytes(found: Counter[tuple[int, int]], writer: NDArray[np.int32], until: NDArray[np.int32]) -> None:
     read = (until != _NEVER) & (writer != _NEVER)
     pairs = (writer[read].astype(np.int64) << 32) | until[read]
     for pair, size in zip(*np.unique(pairs, return_counts=True), strict=True):
@@ -233,14 +233,12 @@ def engine_spans(trace: Trace, counters: Counters) -> list[dict[str, list[float]
     return [own for _, own in sorted(times, key=lambda item: (item[0].last_cycle, item[0].first_cycle))]
 
 
-def _until(last: PathSpan, end: float) -> PathSpan:
-    """Return the last span of a path, extended to ``end``."""
+def _extended_to(last: PathSpan, end: float) -> PathSpan:
     longer = (end - last.begin) / (last.end - last.begin)
     return PathSpan(last.begin, end, {cause: cycles * longer for cause, cycles in last.causes.items()})
 
 
-def _charged(counters: Counters) -> tuple[int, list[tuple[str, int, int]]]:
-    """Return the cycles of a run, and name and window of each operator."""
+def _charge_windows(counters: Counters) -> tuple[int, list[tuple[str, int, int]]]:
     ordered = sorted(counters.operators, key=lambda operator: (operator.last_cycle, operator.first_cycle))
     found = windows([operator.last_cycle for operator in ordered], counters.cycles)
     return counters.cycles, [(operator.name, *window) for operator, window in zip(ordered, found, strict=True)]
@@ -275,9 +273,9 @@ def explain(program: Program) -> dict[str, Any]:
     """
     result = simulate(program, execute=False, trace=True)
     assert result.trace is not None
-    cycles, charged = _charged(result.counters)
+    cycles, charged = _charge_windows(result.counters)
     path = critical_path(result.trace)
-    path[-1] = _until(path[-1], cycles)
+    path[-1] = _extended_to(path[-1], cycles)
     run = causes_of(path, [(0, cycles)])[0]
     changes = [
         name
@@ -288,12 +286,12 @@ def explain(program: Program) -> dict[str, Any]:
     totals: dict[str, int] = {}
     for name in changes:
         other = replace(program, target=WHAT_IFS[name].better(program.target))
-        totals[name], better[name] = _charged(simulate(other, execute=False).counters)
+        totals[name], better[name] = _charge_windows(simulate(other, execute=False).counters)
     causes = causes_of(path, [(begin, end) for _, begin, end in charged])
     spans = engine_spans(result.trace, result.counters)
     operators = []
     for place, (name, begin, end) in enumerate(charged):
-        after = {change: _window(found, name, charged, place) for change, found in better.items()}
+        after = {change: _window_cycles(found, name, charged, place) for change, found in better.items()}
         gains = {change: (end - begin) / fewer for change, fewer in after.items() if fewer}
         helps = sorted(((gain, change) for change, gain in gains.items() if gain >= LEAST_GAIN), reverse=True)
         operators.append(
@@ -315,10 +313,9 @@ def explain(program: Program) -> dict[str, Any]:
     }
 
 
-def _window(
+def _window_cycles(
     found: Sequence[tuple[str, int, int]], name: str, charged: Sequence[tuple[str, int, int]], place: int
 ) -> int:
-    """Return the cycles of operator ``place`` on another machine. Duplicates of ``name`` match in order."""
     which = [other for other, *_ in charged[:place]].count(name)
     begin, end = [(begin, end) for other, begin, end in found if other == name][which]
     return end - begin

@@ -116,7 +116,6 @@ class FetchEngine:
         return True
 
     def _control(self) -> bool:
-        """Run an instruction of the fetch engine. Halt waits until all work is finished."""
         instr = self._instr
         if not self._semaphores.ready(instr.waits) or (instr.mnemonic == "halt" and not self._engines.drained):
             return False

@@ -110,7 +110,7 @@ class _Walk:
 
     def _issue(self, issue: Issue) -> Continuation | None:
         """Cover the time until an instruction leaves the fetch engine: issue, wait for queue space, tokens."""
-        if issue.handed > issue.ready + _SAME and (step := self._held(issue)) is not None:
+        if issue.handed > issue.ready + _SAME and (step := self._blocked_by(issue)) is not None:
             return step
         number = self.numbers[id(issue)]
         earlier = self.issues[number - 1] if number else None
@@ -118,7 +118,7 @@ class _Walk:
         self._cover(earlier.handed if earlier else 0.0, issue.ready, "fetch")
         return None if earlier is None else (self._issue, earlier)
 
-    def _held(self, issue: Issue) -> Continuation | None:
+    def _blocked_by(self, issue: Issue) -> Continuation | None:
         instr = self.instructions[issue.index]
         if instr.queue != Queue.FETCH:  # its queue was full until an older instruction started
             started = self.starts.get((instr.queue, _instant(issue.handed)))

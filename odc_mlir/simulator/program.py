@@ -99,7 +99,6 @@ class Program:
                 index = body.stop
 
     def _step(self, index: int, iteration: int = 0, *, kept: bool = False) -> DynamicInstruction:
-        """Return one step. If ``kept``, no bytes are fetched. In compact form, issue time grows with fetched bytes."""
         fetched, cycles = 0 if kept else self.code.sizes[index], self.target.fetch.issue_cycles
         if self.code.history_bytes is not None:
             cycles *= max(1, -(-fetched // GRANULE_BYTES))
@@ -126,7 +125,7 @@ def load(
     npu = _resolve(contents, target, location)
     if npu.digest(memory) != contents.target_digest:
         raise TargetError(
-            f"the program was made for another version of target {contents.target!r} or another memory mode",
+            f"the program was compiled for another version of target {contents.target!r} or another memory mode",
             location=location,
             hint="compile the model again",
         )
@@ -151,7 +150,7 @@ def _resolve(contents: Container, target: Target | str | os.PathLike[str] | None
     if isinstance(description, str):
         return targets.from_canonical(description, location or "target description of the program")
     raise TargetError(
-        f"the program was made for target {contents.target!r}, which is not known here",
+        f"the program was compiled for target {contents.target!r}, which is not known here",
         location=location,
         hint=f"give its description; known are {', '.join(targets.names())}",
     )

@@ -174,7 +174,6 @@ class Shares:
 
     @staticmethod
     def _wish(phase: ExecutionPhase, resource: int, crowded: Container[int]) -> tuple[float, list[tuple[int, float]]]:
-        """Return the use of ``resource`` by ``phase`` at full speed, and its uses of other overloaded resources."""
         wanted, others = 0.0, []
         for r, rate in phase.rates:
             if r == resource:

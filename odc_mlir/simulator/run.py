@@ -166,8 +166,6 @@ class _Account:
 
 
 class _Simulation:
-    """State of one run."""
-
     def __init__(self, program: Program, strict: bool, trace: bool, execute: bool, stepped: bool) -> None:
         target, contents = program.target, program.container
         self.program = program
@@ -213,7 +211,6 @@ class _Simulation:
             raise SimulationError(f"semaphores are not zero at halt: {counts}")
 
     def _settle(self) -> None:
-        """Start all instructions that can start now, then record the state of all queues."""
         if not (self.engines.changed or self.fetch.changed):
             return
         progress = True
@@ -228,7 +225,6 @@ class _Simulation:
         self.fetch.note_state()
 
     def _start(self, unit: QueueState) -> None:
-        """Execute the first instruction of a queue and start its timers."""
         entry = unit.pending.popleft()
         clock = unit.next_clock(entry, self.semaphores)
         self.access.begin(unit.queue, clock[unit.queue], clock, entry.index)

@@ -62,7 +62,6 @@ def _port(address: int, target: Target, memory: MemoryMode) -> tuple[MemoryPort,
 
 
 def _move(c: Charge, address: int, area: Area, port: tuple[MemoryPort, Resource], *, write: bool, strict: bool) -> None:
-    """Charge latency and bursts for the contiguous runs of ``area``, which begins at ``address``."""
     (memory, resource), offset = port, split_address(address)[1]
     burst = memory.burst_bytes
     if area.picked is not None:
@@ -84,7 +83,6 @@ def _bursts(first: int, size: int, burst: int) -> int:
 
 
 def _contiguous(runs: Runs) -> Iterator[tuple[int, int]]:
-    """Yield offset and size of each contiguous run."""
     size, count, stride, groups, group_stride = runs
     if count == 1 or stride == size:  # a group is one run
         size, count = size * count, 1

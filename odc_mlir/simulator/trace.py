@@ -225,7 +225,6 @@ def end_of(executed: TraceEvent | Issue) -> float:
 
 
 def _arrow(number: int, edge: TokenEdge) -> Iterator[dict[str, Any]]:
-    """Yield an arrow from near the end of the posting instruction's slice into the waiting instruction's slice."""
     for phase, executed in (("s", edge.poster), ("f", edge.taker)):
         fetch = isinstance(executed, Issue)
         begin = executed.begins if isinstance(executed, Issue) else executed.alone
@@ -237,7 +236,6 @@ def _arrow(number: int, edge: TokenEdge) -> Iterator[dict[str, Any]]:
 
 
 def _counters(trace: Trace, others: int) -> Iterator[dict[str, Any]]:
-    """Yield averages over equal intervals of time, as many as :data:`_COUNTED` allows."""
     used = [r for r in _COUNTERS if any(usage[r] for _, _, usage in trace.segments)]
     samples = min(_SAMPLES, int(others * _COUNTED / (1 - _COUNTED)) // max(1, len(used)))
     if not samples or not trace.segments:

@@ -90,7 +90,6 @@ class OdcPrinter(Printer):
         return alias
 
     def _apart(self, print_it: Callable[[OdcPrinter], None], text: StringIO | None = None) -> str:
-        """Return the text that ``print_it`` prints on a separate printer. Its resources and aliases are collected."""
         text = StringIO() if text is None else text
         printer = OdcPrinter(text, generic=self.print_generic_format, locations=False)
         printer.blobs, printer.aliases, printer._short = self.blobs, self.aliases, self._short
@@ -201,7 +200,7 @@ class _Element(AttrParser._TensorLiteralElement):
             return super().to_type(parser, type)
         if self.is_negative or not isinstance(self.value, int) or self.value >> 8 * type.compile_time_size:
             bits = 8 * type.compile_time_size
-            parser.raise_error(f"hexadecimal digits stand for the {bits} bits of a real number", self.span)
+            parser.raise_error(f"hexadecimal digits are the {bits} bits of a real number", self.span)
         return next(iter(type.iter_unpack(self.value.to_bytes(type.compile_time_size, "little"))))
 
 
@@ -302,7 +301,6 @@ class OdcParser(Parser):
         return type
 
     def _only_blanks_since(self, position: int) -> bool:
-        """Return whether the current token is the first one at or after ``position``."""
         start = self._current_token.span.start
         return position <= start and not self.lexer.input.content[position:start].strip()
 
@@ -343,7 +341,6 @@ def parse_module(ctx: Context, text: str, name: str = "<text>", positions: Posit
 
 
 def _name_missing(module: ModuleOp) -> None:
-    """Give blobs without bytes the name of their constant, for error messages."""
     if not are_unresolved():
         return
     for op in module.walk():
@@ -377,7 +374,7 @@ def write_module(
     if constants == "elide":
         written = []
     if left_out := len(printer.blobs) - len(written):
-        stream.write(f"{IR_NOTE}the bytes of {left_out} large constants are left out; --constants keep prints them\n")
+        stream.write(f"{IR_NOTE}the bytes of {left_out} large constants are omitted; --constants keep prints them\n")
     for alias, definition in printer.aliases.values():
         stream.write(f"{alias} = {definition}\n")
     stream.write(body.getvalue())

@@ -182,7 +182,6 @@ def load(target: str | os.PathLike[str]) -> Target:
 
 
 def _read_file(path: str) -> str:
-    """Return the text of a regular file. Raises OSError, ValueError and TargetError."""
     # Without O_NONBLOCK, opening a pipe waits for a writer.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
@@ -381,6 +380,5 @@ def limits(target: Target) -> Iterator[TargetLimit]:
 
 
 def _addressable(kind: Kind) -> tuple[int, str]:
-    """Return the number of addresses that instructions can encode, and the reason."""
     bits = next(field.bits for spec in BY_MNEMONIC.values() for field in spec.fields if field.kind is kind)
     return 1 << bits, f"addresses in instructions have {bits} bits"

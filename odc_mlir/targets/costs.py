@@ -76,7 +76,6 @@ _TABLES = ("start_ns", "element_ns", "mac_ns")
 
 
 def _found(table: Mapping[str, float], names: tuple[str, ...], default: float) -> float:
-    """Return the entry of the first name with an entry. Codes without entries use those of reals."""
     for suffix in ("", "-codes"):
         for name in names:
             if (cost := table.get(name.removesuffix(suffix))) is not None:

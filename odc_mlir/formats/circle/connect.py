@@ -160,7 +160,6 @@ class _Joint:
         self._main.operators += [_moved(op, self._tensors[index], subgraphs) for op in entry.operators]
 
     def _add_subgraphs(self, model: Model, entry: int, buffers: int) -> dict[int, int]:
-        """Add all subgraphs except an uncalled entry. Return the new index of each subgraph."""
         operators = [operator for graph in model.subgraphs for operator in graph.operators]
         called = {index for item in operators for index in called_subgraphs(item.options_type, item.options)}
         kept = [index for index, _ in enumerate(model.subgraphs) if index != entry or index in called]
@@ -188,7 +187,6 @@ class _Joint:
         return fed
 
     def _converted(self, made: int, wanted: Tensor) -> int:
-        """Return a tensor with the value of ``made`` and the type of ``wanted``."""
         source = self._main.tensors[made]
         if not compatible(source.effective_shape, wanted.effective_shape):
             raise PackageError(
@@ -230,7 +228,6 @@ def _placed(tensor: Tensor, buffers: int) -> Tensor:
 
 
 def _renumber_blocks(tensor: Tensor, tensors: dict[int, int]) -> None:
-    """Renumber the scale tensors of a tensor in a block format."""
     quantization = tensor.quantization
     if quantization is None or quantization.details is None or quantization.details[0] != "BlockwiseQuantization":
         return

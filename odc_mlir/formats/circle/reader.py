@@ -485,7 +485,6 @@ class _RecordReader:
         return model
 
     def _each(self, records: Sequence[Record] | None, name: str, convert: Callable[[Record], Any]) -> list[Any]:
-        """Convert every entry of a vector of tables. Errors contain the entry's index."""
         entries = records or ()
         self._budget -= len(entries)
         if self._budget < 0:
@@ -519,7 +518,6 @@ class _RecordReader:
         return data if data is not None else self._outside(record["offset"], record["size"])
 
     def _outside(self, offset: int, size: int) -> memoryview:
-        """Return bytes of a large model after the flatbuffer. Offsets count from the start of the file."""
         if offset == 0:
             return EMPTY
         if offset == _UNFINISHED_OFFSET:
@@ -631,7 +629,6 @@ class _RecordReader:
         )
 
     def _options(self, table: str | None, record: Record) -> dict[str, Any]:
-        """Return a union member's fields as plain values, with empty tuples, bytes and strings instead of None."""
         if table is None or table not in self._schema.tables:
             return {}
         fields = self._schema.tables[table].live

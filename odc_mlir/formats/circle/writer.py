@@ -110,7 +110,6 @@ class Encoder:
         return int(self._builder.EndObject())
 
     def _slots(self, field: SchemaField, value: Any) -> list[_TableField]:
-        """Return the slots of a field, after writing the objects that they refer to."""
         if field.kind in ("scalar", "enum") and field.scalar is not None:
             default = self._code(field, field.default)
             return [
@@ -226,16 +225,15 @@ def _litert_subgraph(subgraph: SubGraph, buffers: list[memoryview]) -> SubGraph:
     operators = [
         _litert_operator(part, tensors, buffers)
         for operator in subgraph.operators
-        for part in _in_steps(operator, tensors)
+        for part in _equivalent_steps(operator, tensors)
     ]
     return replace(subgraph, tensors=tensors, operators=operators)
 
 
-def _in_steps(operator: Operator, tensors: list[Tensor]) -> list[Operator]:
-    """Return ``operator`` or an equivalent sequence. Intermediate tensors are appended to ``tensors``."""
+def _equivalent_steps(operator: Operator, tensors: list[Tensor]) -> list[Operator]:
     if operator.name != "QUANTIZE" or len(operator.inputs) != 1 or len(operator.outputs) != 1:
         return [operator]
-    source, result = _some(tensors, (*operator.inputs, *operator.outputs))
+    source, result = _tensors_at(tensors, (*operator.inputs, *operator.outputs))
     if source.dtype not in _WIDER_THAN_BYTES or result.dtype != "uint8" or result.quantization is None:
         return [operator]
     signed = replace(result.quantization, zero_point=result.quantization.zero_point - _SIGN_OFFSET)
@@ -250,10 +248,10 @@ def _litert_operator(operator: Operator, tensors: list[Tensor], buffers: list[me
         return replace(operator, version=max(operator.version, _LEAST_VERSIONS[name]))
     if name in _BIAS_BY_COUNT and inputs[-1:] == (LEFT_OUT,):
         return replace(operator, inputs=inputs[:-1])
-    if name in _SUMS_BY_SHIFTS and _is_no_shift(_some(tensors, (*inputs, *operator.outputs))):
+    if name in _SUMS_BY_SHIFTS and _is_no_shift(_tensors_at(tensors, (*inputs, *operator.outputs))):
         return replace(operator, options={**operator.options, "pot_scale_int16": False})
     if name == _NEEDS_BIAS and inputs[2:] in ((), (LEFT_OUT,)):
-        made = _zeros(operator, *_some(tensors, inputs[:2]))
+        made = _zero_bias(operator, *_tensors_at(tensors, inputs[:2]))
         if made is not None:
             bias, contents = made
             tensors.append(replace(bias, buffer=len(buffers)))
@@ -262,8 +260,7 @@ def _litert_operator(operator: Operator, tensors: list[Tensor], buffers: list[me
     return operator
 
 
-def _some(tensors: Sequence[Tensor], places: Sequence[int]) -> list[Tensor]:
-    """Return the tensors at these indices. For an invalid index, return an empty tensor, which the writer rejects."""
+def _tensors_at(tensors: Sequence[Tensor], places: Sequence[int]) -> list[Tensor]:
     nothing = Tensor("", "", ())
     return [tensors[place] if 0 <= place < len(tensors) else nothing for place in places]
 
@@ -280,7 +277,7 @@ def _is_no_shift(tensors: Sequence[Tensor]) -> bool:
     return max(left, right) != result or min(left, right) < result - _LARGEST_SHIFT
 
 
-def _zeros(operator: Operator, x: Tensor, weights: Tensor) -> tuple[Tensor, bytes] | None:
+def _zero_bias(operator: Operator, x: Tensor, weights: Tensor) -> tuple[Tensor, bytes] | None:
     """Return a bias of zeros and its contents, or None for types and shapes without one."""
     dtype, scale, filters = _SUMS.get(x.dtype), x.quantization, weights.quantization
     if x.dtype == "int16" and operator.options.get("quantized_bias_type") == "int32":
@@ -349,7 +346,6 @@ def _encode(record: Record, buffer_bytes: int, schema: Schema) -> bytes:
 
 
 def _with_outside_buffers(model: Model, record: Record, schema: Schema) -> list[bytes | memoryview]:
-    """Return the flatbuffer, then all buffers, aligned to 16 bytes. Offsets count from the file's start."""
     record["buffers"] = [{"offset": _SOMEWHERE, "size": len(buffer)} if len(buffer) else {} for buffer in model.buffers]
     end = len(_encode(record, 0, schema))
     tail: list[bytes | memoryview] = []

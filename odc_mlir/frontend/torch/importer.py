@@ -39,7 +39,7 @@ def torch_module() -> Any:
 
 
 @contextmanager
-def _explained(text: str, location: str = "") -> Iterator[None]:
+def _as_model_errors(text: str, location: str = "") -> Iterator[None]:
     """Convert errors of other libraries, which have no common base class, to ModelErrors that begin with ``text``."""
     with warnings.catch_warnings(action="ignore"):
         try:
@@ -61,7 +61,7 @@ def exported(module: Any, example_inputs: Any, dynamic_shapes: Any) -> Any:
     arguments = tuple(example_inputs) if isinstance(example_inputs, tuple | list) else (example_inputs,)
     modes = {part: part.training for part in module.modules()}
     try:
-        with _explained("PyTorch cannot export the module"), torch.no_grad():
+        with _as_model_errors("PyTorch cannot export the module"), torch.no_grad():
             return torch.export.export(module.eval(), arguments, dynamic_shapes=dynamic_shapes)
     finally:
         for part, mode in modes.items():
@@ -74,7 +74,7 @@ def read_program(path: str) -> Any:
     Pickled objects other than tensors are rejected, because they can contain code.
     """
     torch = torch_module()
-    with _explained("PyTorch cannot read the program", path):
+    with _as_model_errors("PyTorch cannot read the program", path):
         before = {key: os.environ[key] for key in [_ONLY_TENSORS] if key in os.environ}
         os.environ[_ONLY_TENSORS] = "1"
         try:
@@ -90,7 +90,7 @@ def convert_with_tico(program: Any) -> bytes:
         import tico
     except ImportError:
         raise OptionError("via='tico' needs TICO", hint="pip install tico") from None
-    with _explained("TICO cannot convert the module"):
+    with _as_model_errors("TICO cannot convert the module"):
         return bytes(tico.convert_from_exported_program(program).circle_binary)
 
 
@@ -116,8 +116,6 @@ def import_program(program: Any) -> ModuleOp:
 
 
 class _Importer:
-    """Importer of one program."""
-
     def __init__(self, program: Any) -> None:
         self.program = program
         self.g = Builder()
@@ -140,7 +138,7 @@ class _Importer:
             if node.op == "call_function":
                 self._call(node)
         if self.problems:
-            raise _refusal(self.problems)
+            raise _joint_error(self.problems)
         places = self._outputs(nodes[-1])
         self.g.drop_unused()
         block = self.g.block
@@ -158,7 +156,6 @@ class _Importer:
         return module
 
     def _input(self, node: Any) -> None:
-        """Convert parameters and buffers to constants, inputs and modified buffers to arguments."""
         target = self.tensors.get(node.name)
         example = node.meta.get("val")
         if target is None or target in self.updated.values():
@@ -191,7 +188,7 @@ class _Importer:
             self._problem(node, "no equivalent", reason_for(node.target))
             return self._undefined(node)
         self.g.begin(node, name := _name_of(node))
-        if place := _place_of(node):
+        if place := _source_line_of(node):
             self.lines[name] = place
         try:
             options = {key: self._value(item) for key, item in node.kwargs.items()}
@@ -225,7 +222,6 @@ class _Importer:
         return self.values[item]
 
     def _outputs(self, node: Any) -> list[StatePlace]:
-        """Add the return of outputs and new contents of buffers. Return the states."""
         specs = self.program.graph_signature.output_specs
         kept: list[SSAValue] = []
         updates: list[tuple[str, Any]] = []
@@ -248,11 +244,10 @@ class _Importer:
         return places
 
     def _problem(self, node: Any, text: str, hint: str) -> None:
-        self.problems.append((str(node.target), _place_of(node), f"{text}; {hint}" if hint else text))
+        self.problems.append((str(node.target), _source_line_of(node), f"{text}; {hint}" if hint else text))
 
 
-def _refusal(problems: list[tuple[str, str, str]]) -> UnsupportedError:
-    """Return one error for all problems. Equal problems are listed once, with their source lines."""
+def _joint_error(problems: list[tuple[str, str, str]]) -> UnsupportedError:
     found: dict[tuple[str, str], list[str]] = {}
     for operator, place, text in problems:
         found.setdefault((operator, text), []).append(place)
@@ -273,7 +268,6 @@ def _array(tensor: Any) -> Any:
 
 
 def _name_of(node: Any) -> str:
-    """Return the path of the node's module and the name of the node."""
     stack: Mapping[str, Any] = node.meta.get("nn_module_stack") or {}
     paths = [str(entry[0]) for entry in stack.values()]
     path = paths[-1] if paths else ""
@@ -281,7 +275,7 @@ def _name_of(node: Any) -> str:
     return f"{path}/{node.name}" if path and own and not path.startswith("_") else str(node.name)
 
 
-def _place_of(node: Any) -> str:
+def _source_line_of(node: Any) -> str:
     """Return file and line of the innermost call outside of PyTorch, or "".
 
     Files of packages are relative to the packages' folder, others to the current folder.

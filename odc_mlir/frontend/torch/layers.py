@@ -150,7 +150,6 @@ def _joined(g: Builder, parts: Sequence[V]) -> V:
 def _transposed(
     g: Builder, image: V, weight: V, bias: V | None, windows: ImageWindows, extra: Ints, groups: int
 ) -> Any:
-    """Build a transposed convolution: compute the full result, then remove the borders of the padding."""
     spans = windows.spans
     if any(step > 1 for step in windows.dilations):
         weight = g("DILATE", weight, [1, 1, *windows.dilations], g.number(0, "float32"))
@@ -177,7 +176,6 @@ def _transposed(
 
 
 def _pooled(g: Builder, x: V, rank: int, pool: Callable[[V], V]) -> Any:
-    """Apply ``pool`` to an image with channels last, and with a batch axis."""
     dims = g.dims(x)
     single = len(dims) == rank + 1
     result = channels_first(g, pool(channels_last(g, g.reshape(x, [1, *dims]) if single else x)))
@@ -241,7 +239,6 @@ def average_pool(
 
 
 def _counts(sizes: Ints, windows: ImageWindows, ends: Ints, with_padding: bool) -> Any:
-    """Return the number of elements that PyTorch counts in each window."""
     whole = np.ones(())
     for size, tap, stride, pad, end in zip(sizes, windows.taps, windows.strides, windows.pads, ends, strict=True):
         starts = np.arange(0, size + pad + end - tap + 1, stride) - pad
@@ -355,7 +352,6 @@ def _repeated_heads(g: Builder, x: V, heads: int) -> V:
 
 
 def _per_channel(g: Builder, x: V, vector: V | None) -> V | None:
-    """Return ``vector``, one number per channel, in a shape that broadcasts to ``x``."""
     return None if vector is None else g.reshape(vector, [g.dim(vector, 0), *(1,) * (g.rank(x) - 2)])
 
 
@@ -459,7 +455,6 @@ def resize(mode: str) -> Pattern:
 
 
 def _interpolation(mode: str, old: int, new: int, corners: bool, scale: float | None) -> Any:
-    """Return PyTorch's interpolation along one axis as a matrix."""
     import torch
 
     how = {"linear": "bilinear", "trilinear": "bilinear"}.get(mode, mode.removesuffix("_aa"))

@@ -68,7 +68,6 @@ def split(g: Builder, x: V, sizes: Ints, dim: int = 0) -> Any:
 
 
 def _limit(size: int | None, place: Extent | None, default: Extent) -> Any:
-    """Return one end of a slice, counted from the start of the axis if the extent is known."""
     if place is None or isinstance(place, V):
         return default if place is None else place
     if size is None:
@@ -145,7 +144,6 @@ def arange(g: Builder, *ends: Operand, **options: Any) -> Any:
 
 
 def _wrapped(g: Builder, index: V, size: Extent) -> Any:
-    """Return non-negative indices as int32. Negative ones count from the end."""
     index = g.cast(index, "int32")
     if isinstance(size, V):
         return g("FLOOR_MOD", index, size)
@@ -155,13 +153,12 @@ def _wrapped(g: Builder, index: V, size: Extent) -> Any:
 
 
 def _coordinates(g: Builder, indices: Sequence[V], sizes: Extents) -> Any:
-    """Broadcast index tensors, and return a tensor with coordinates along its last axis."""
     shape = np.broadcast_shapes(*(g.static(item) for item in indices))
     parts = [g.broadcast(_wrapped(g, item, size), shape) for item, size in zip(indices, sizes, strict=True)]
     return g("PACK", *parts, values_count=len(parts), axis=len(shape))
 
 
-def _given(g: Builder, indices: Sequence[V | None]) -> list[tuple[int, V]]:
+def _given_indices(g: Builder, indices: Sequence[V | None]) -> list[tuple[int, V]]:
     found = [(axis, item) for axis, item in enumerate(indices) if item is not None]
     if any(g.dtype(item) == "bool" for _, item in found):
         raise UnsupportedError("a mask as an index gives a tensor of unknown size", hint="use torch.where")
@@ -181,7 +178,7 @@ def _order(g: Builder, x: V, axes: Ints, count: int) -> tuple[list[int], list[in
 
 def index(g: Builder, x: V, indices: Sequence[V | None]) -> Any:
     """Convert ``x[i, :, j]`` with tensors as indices."""
-    found = _given(g, indices)
+    found = _given_indices(g, indices)
     axes = [axis for axis, _ in found]
     if len(found) == 1:
         return g("GATHER", x, _wrapped(g, found[0][1], g.dim(x, axes[0])), axis=axes[0])
@@ -210,7 +207,7 @@ def index_put(g: Builder, x: V, indices: Sequence[V | None], values: V, accumula
         mask = given[0]
         ones = [1] * (g.rank(x) - g.rank(mask) - indices.index(mask))
         return where(g, g.reshape(mask, [*g.dims(mask), *ones]), g.reshape(values, []), x)
-    found = _given(g, indices)
+    found = _given_indices(g, indices)
     axes, shape = [axis for axis, _ in found], g.static(x)
     if len(found) == 1 and not accumulate and math.prod(g.static(found[0][1])) == 1:
         part = [1 if axis == axes[0] else extent for axis, extent in enumerate(shape)]
@@ -287,17 +284,17 @@ def as_strided(g: Builder, x: V, size: Ints, stride: Ints, offset: int | None = 
     places = np.asarray(offset or 0)
     for extent, step in zip(size, stride, strict=True):
         places = np.add.outer(places, np.arange(extent) * step)
-    return _taken(g, x, places)
+    return _gather_flat(g, x, places)
 
 
-def _taken(g: Builder, x: V, places: Any) -> Any:
+def _gather_flat(g: Builder, x: V, places: Any) -> Any:
     return g("GATHER", g.reshape(x, [-1]), np.ascontiguousarray(places, np.int32))
 
 
 def diagonal(g: Builder, x: V, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     """Return a diagonal."""
     places = np.arange(math.prod(g.static(x))).reshape(g.static(x))
-    return _taken(g, x, np.diagonal(places, offset, dim1, dim2))
+    return _gather_flat(g, x, np.diagonal(places, offset, dim1, dim2))
 
 
 def unfold(g: Builder, x: V, dim: int, size: int, step: int) -> Any:

@@ -25,7 +25,7 @@ REASONS: Mapping[str, str] = {
     "masked_scatter masked_select unique_consecutive _unique2": "a result of unknown size; use torch.where",
     "_embedding_bag": "bags of different lengths; use Embedding and a mean over a fixed length",
     "_cdist_forward _pdist_forward": "distances of all pairs; subtract with a new axis and sum",
-    "sym_stride sym_storage_offset": "places in memory; they have no meaning in a graph of values",
+    "sym_stride sym_storage_offset": "memory addresses; a graph of values has none",
 }
 """Reasons why operators have no pattern, each with a rewrite that helps."""
 

@@ -26,7 +26,6 @@ def _vop(v: fields.Values) -> fields.Effects:
 
 
 def _table_bytes(v: fields.Values, kind: str) -> int:
-    """Return the size of the table that a ``vop`` reads, or 0."""
     if kind in SIGMOIDS:
         return fields.SIGMOID_TABLE_BYTES
     if kind == "lut" and fields.item_bytes(v, "a_type") > 1:
@@ -134,7 +133,7 @@ POOL = fields.Instruction(
         shorthand.tile("input", "first pixel of the first window"),
         *shorthand.pixel_strides("in"),
         *shorthand.window(),
-        shorthand.count("valid_x", 8, "first column of the tile inside the image: taps before it are left out"),
+        shorthand.count("valid_x", 8, "first column of the tile inside the image: earlier taps are skipped"),
         shorthand.count("valid_y", 8, "first row inside the image"),
         shorthand.count("valid_width", 16, "columns inside the image"),
         shorthand.count("valid_height", 16, "rows inside the image"),

@@ -359,7 +359,7 @@ def required(node: Node, name: str) -> TensorInfo:
     """Return the operand called ``name``. Raises ModelError if it is omitted."""
     info = named(node, name)
     if info is None:
-        raise node.error(f"{name} is left out; it is required here")
+        raise node.error(f"{name} is omitted; it is required here")
     return info
 
 

@@ -78,7 +78,6 @@ def lstm(node: Node) -> list[ResultType]:
 
 
 def _basic_lstm(node: Node) -> list[ResultType]:
-    """Infer the results of the basic kernel from input ``[N, I]`` and weights ``[4*O, I + O]``."""
     x, last, weights = shape_of(node, 0, 2), shape_of(node, 1, 2), shape_of(node, 2, 2)
     bias, state = shape_of(node, 3, 1), shape_of(node, 4, 2)
     batch, features = x or (None, None)
@@ -133,11 +132,10 @@ def bidirectional_sequence_lstm(node: Node) -> list[ResultType]:
 
 
 def _all_or_none(node: Node, names: list[str]) -> bool:
-    """Return whether all operands are given, or none. Raises ModelError if only some are given."""
     given = [name for name in names if named(node, name) is not None]
     if given and len(given) < len(names):
         missing = next(name for name in names if name not in given)
-        raise node.error(f"{given[0]} is given, {missing} is left out; they must be given together")
+        raise node.error(f"{given[0]} is given, {missing} is omitted; they must be given together")
     return bool(given)
 
 
@@ -151,9 +149,9 @@ def check_cell(node: Node, direction: str = "") -> None:
     _all_or_none(node, [f"{direction}cell_to_{gate}_weights" for gate in PEEPHOLE_GATES if gate in gates])
     _all_or_none(node, [f"{gate}_layer_norm_coefficients" for gate in gates])
     if "input" in gates and named(node, f"{direction}input_gate_bias") is None:
-        raise node.error(f"{direction}input_gate_bias is left out; the input gate needs it")
+        raise node.error(f"{direction}input_gate_bias is omitted; the input gate needs it")
     if named(node, f"{direction}projection_bias") and named(node, f"{direction}projection_weights") is None:
-        raise node.error(f"{direction}projection_bias is given, {direction}projection_weights is left out")
+        raise node.error(f"{direction}projection_bias is given, {direction}projection_weights is omitted")
 
 
 def verify_lstm(node: Node) -> None:
@@ -176,7 +174,7 @@ def verify_bidirectional_sequence_lstm(node: Node) -> None:
         check_cell(node, direction)
         wanted += [f"{direction}aux_input_to_{gate}_weights" for gate in gates_of(node, direction)]
     if _all_or_none(node, wanted) and named(node, "aux_input") is None:
-        raise node.error("aux_input is left out; its weights are given")
+        raise node.error("aux_input is omitted; its weights are given")
 
 
 def _named_shape(node: Node, name: str, rank: int) -> Shape:
@@ -274,7 +272,7 @@ def verify_bidirectional_sequence_rnn(node: Node) -> None:
     if given[0] != given[1]:
         raise node.error("weights of the auxiliary input are given for one direction only")
     if given[0] and named(node, "aux_input") is None:
-        raise node.error("aux_input is left out; its weights are given")
+        raise node.error("aux_input is omitted; its weights are given")
 
 
 def verify_svdf(node: Node) -> None:

@@ -225,7 +225,7 @@ class _Scales:
     def _cell_state(self) -> tuple[int, float]:
         info = named(self._node, "cell_state")
         if info is None:
-            raise unsupported(self._node, "the cell_state is left out; an integer cell needs its scale")
+            raise unsupported(self._node, "the cell_state is omitted; an integer cell needs its scale")
         if info.dtype != "int16":
             raise unsupported(self._node, f"the cell_state is {info.dtype}; it must be int16")
         scale, zero = scale_of(self._node, info)

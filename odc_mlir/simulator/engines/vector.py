@@ -74,7 +74,6 @@ class _LookupTable:
 
     @staticmethod
     def of(m: machine.Machine, v: machine.Values, kind: str, out_type: np.dtype[Any]) -> _LookupTable | None:
-        """Return the table in the table buffer, or None for an instruction without a table."""
         if kind in SIGMOIDS:
             machine.check_type(v, "a_type", "i16")
             machine.check_type(v, "out_type", "i16")
@@ -102,7 +101,6 @@ class _LookupTable:
 
 
 def _area(v: machine.Values, field: str, prefix: str, item: int, step: int) -> Box:
-    """Return the bytes of an operand of ``vop``. Elements repeated by a stride of 0 count once."""
     size = v["size0"] * item if step else item
     count1 = v["size1"] if v[f"{prefix}_stride1"] or prefix == "out" else 1
     count2 = v["size2"] if v[f"{prefix}_stride2"] or prefix == "out" else 1
@@ -145,7 +143,6 @@ def _accumulated(m: machine.Machine, v: machine.Values, shape: tuple[int, ...]) 
 
 
 def _arithmetic(v: machine.Values, kind: str, dtype: np.dtype[Any]) -> Callable[[Any, Any], NDArray[Any]]:
-    """Return the function of ``kind`` on operands a and b. For unary kinds, b is None."""
     if kind in _UNSCALED:
         machine.require(
             kind != "copy" or v["a_type"] == v["out_type"], "copy keeps the type, a_type and out_type differ"
@@ -225,7 +222,6 @@ def _result(v: machine.Values, pixel: int) -> Box:
 
 
 def _valid(results: int, stride: int, kernel: int, before: int, inside: int, axis: str) -> int:
-    """Return the number of valid rows (columns) under the windows. Raises SimulationError for an empty window."""
     machine.require(results > 0 and stride > 0 and kernel > 0, f"a size, stride or kernel along {axis} is 0")
     machine.require(
         before < kernel and (results - 1) * stride < before + inside,
@@ -322,7 +318,6 @@ def softmax(m: machine.Machine, v: machine.Values) -> machine.InstructionCost:
 
 
 def _softmax_passes(m: machine.Machine, count: int, *, wide: bool) -> float:
-    """Return the cycles of all passes over ``count`` elements. If ``wide``, two passes read pairs of entries."""
     vector = m.target.vector
     if wide:
         return count / vector.softmax_elements_per_cycle + 2 * _ENTRY_PAIR_BYTES * count / vector.requant_lanes

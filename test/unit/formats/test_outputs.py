@@ -113,7 +113,7 @@ def test_links_in_a_circle_and_names_of_folders_are_no_files(tmp_path: Path) -> 
         with pytest.raises(OptionError, match=r"the link there leads to itself.*; remove it"):
             write_output(tmp_path / name, b"new", kinds.UNKNOWN, overwrite=True)
         assert (tmp_path / name).is_symlink()
-    with pytest.raises(OptionError, match="this names a folder, and what is written is a file"):
+    with pytest.raises(OptionError, match="this is the name of a folder, but the output is a file"):
         check_output(f"{tmp_path}/m.circle/", kinds.MODEL)
     check_output(f"{tmp_path}/package/", kinds.FOLDER)
     assert sorted(os.listdir(tmp_path)) == ["link", "loop"]

@@ -85,7 +85,7 @@ def test_hdf5(tmp_path: Path) -> None:
             "the array 'in_0_-1' looks like an input, .*; inputs are in_0",
         ),
         ({"in_0": A, "in_1": B, "input_2": B}, "the array 'input_2' looks like an input"),
-        ({"in_0": A, "in_1": B, "in_01": B}, "the array 'in_01' is there twice"),
+        ({"in_0": A, "in_1": B, "in_01": B}, "the array 'in_01' occurs twice"),
     ],
 )
 def test_arrays_that_do_not_fit(tmp_path: Path, arrays: dict[str, Any], text: str) -> None:

@@ -110,7 +110,7 @@ FORMS = {
     "size": (_sliced(0, -2), r"no kernel for a begin below 0 or a size below -1.*SLICE"),
     "state": (_recurrent(variable=False), r"state that no variable holds.*UNIDIRECTIONAL_SEQUENCE_RNN"),
     "condition": (_looped((2,)), r"no kernel for a condition of several values.*WHILE"),
-    "output": (_dangling(), r"nothing produces this tensor.*'z'"),
+    "output": (_dangling(), r"no operator computes this tensor.*'z'"),
 }
 RUN = {
     "slice": _sliced(0, -1),

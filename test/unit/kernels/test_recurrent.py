@@ -113,7 +113,7 @@ def test_outputs_of_codes_begin_at_the_zero_point() -> None:
     made, runs = recurrent.sequence_lstm(Form("codes"), 6)
     first = Session(made)(*runs[0])[0]
     assert (Session(replaced(made, {"output_state": None}))(*runs[0])[0] == first).all()
-    with pytest.raises(UnsupportedError, match="cell_state is left out"):
+    with pytest.raises(UnsupportedError, match="cell_state is omitted"):
         run(replaced(made, {"cell_state": None}), *runs[0])
 
 
@@ -416,7 +416,7 @@ def test_svdf_refused() -> None:
     plain = dataclasses.replace(made, options={**made.options, "fused_activation_function": "tanh"})
     with pytest.raises(UnsupportedError, match="'tanh' is not supported on quantised values"):
         run(plain, *runs[0])
-    with pytest.raises(ModelError, match="state is left out"):
+    with pytest.raises(ModelError, match="state is omitted"):
         run(replaced(made, {"state": None}), *runs[0])
 
 

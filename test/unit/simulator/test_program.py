@@ -39,7 +39,7 @@ def test_a_target_of_ones_own_travels_with_the_program() -> None:
     data = pack("halt", target=mine)
     assert load(data).target == mine
     bare = without_description(data)
-    with pytest.raises(TargetError, match="made for target 'mine', which is not known here"):
+    with pytest.raises(TargetError, match="compiled for target 'mine', which is not known here"):
         load(bare)
     assert load(bare, target=mine).target is mine
 
@@ -47,7 +47,7 @@ def test_a_target_of_ones_own_travels_with_the_program() -> None:
 def test_a_program_runs_on_its_own_hardware_only() -> None:
     slower = dataclasses.replace(NPU, vector=dataclasses.replace(NPU.vector, requant_lanes=4))
     for target in (slower, "npu-512"):
-        with pytest.raises(TargetError, match="was made for another version of target 'npu-256'"):
+        with pytest.raises(TargetError, match="was compiled for another version of target 'npu-256'"):
             load(pack("halt"), target=target)
     with pytest.raises(TargetError, match="another version of target 'npu-256' or another memory mode"):
         load(pack("halt", target=slower))

@@ -84,7 +84,7 @@ def test_elided_text_says_so_and_names_what_is_missing(tmp_path: Path, capsys: p
     model = Path(__file__).parents[3] / "examples" / "digits" / "digits_cnn_int8.circle"
     path = tmp_path / "e.mlir"
     assert main([str(model), "--constants", "elide", "-o", str(path)]) == 0
-    assert "large constants are left out; --constants keep prints them" in path.read_text().splitlines()[0]
+    assert "large constants are omitted; --constants keep prints them" in path.read_text().splitlines()[0]
     for constants in ("keep", "elide"):  # files that the command wrote may be replaced by it
         assert main([str(model), "--constants", constants, "-o", str(path)]) == 0
     assert main([str(path), "-t", "circle", "-o", str(tmp_path / "x.circle")]) == 1

@@ -230,7 +230,7 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
     ("row", lambda: rms_norm(TARGET.local.tile_bytes // 4 + 1), "rows of 4793 elements, at most 4792"),
     ("constant-weights", lambda: lstm(input_to_cell_weights=tensor("w", 1, 2)), "'w' is computed at run time"),
     ("states", lambda: lstm(cell_state=tensor("s", 1, 1)), "'s' is not a variable"),
-    ("states", lambda: lstm(output_state=None), "the output_state is left out"),
+    ("states", lambda: lstm(output_state=None), "the output_state is omitted"),
     (
         "cell",
         lambda: lstm(cell_to_forget_weights=zeros("p", 1, dtype="int16")),

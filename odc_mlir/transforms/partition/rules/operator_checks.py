@@ -503,7 +503,7 @@ def lstm_states(node: Node, _: PlacementLimits) -> str | None:
     for name in ("output_state", "cell_state"):
         state = named(node, name)
         if state is None:
-            return f"the {name} is left out"
+            return f"the {name} is omitted"
         if not state.is_variable:
             return f"{state.name!r} is not a variable"
     return None

@@ -89,12 +89,12 @@ func.func @word(%x: tensor<2xf32>) {
 
 // -----
 
-// CHECK: 0x100000000 is hexadecimal, which stands for the 32 bits of a real number
+// CHECK: 0x100000000 is hexadecimal; such digits are the 32 bits of a real number
 %0 = circle.const [0x100000000] : tensor<1xf32>
 
 // -----
 
-// CHECK: hexadecimal digits stand for the 32 bits of a real number
+// CHECK: hexadecimal digits are the 32 bits of a real number
 "test.op"() {a = dense<[1.0, 0x100000000]> : tensor<2xf32>} : () -> ()
 
 // -----

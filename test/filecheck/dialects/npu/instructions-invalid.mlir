@@ -66,7 +66,7 @@ npu.isa.fill target %t bytes 8
 
 // What only some memories have.
 %t = npu.buffer "slot" binds [0] : !npu.buffer<tile, 32xi8>
-// CHECK: npu.buffer in tile takes no number of an input or output
+// CHECK: npu.buffer in tile cannot hold an input or output of the program
 
 // -----
 
