@@ -187,7 +187,7 @@ class NpuBackend(CompilerBackend):
         return targets.load(self.target).host
 
     def _least_limit(self, context: Context, module: ModuleOp, error: errors.AllocationError) -> errors.AllocationError:
-        """Schedule with larger SRAM limits, and return an error that names a sufficient limit."""
+        """Return an error that names a sufficient SRAM limit, found by scheduling with larger limits."""
         choice = target_of(module)
         assert choice is not None, "a partitioned module has a target"
         limit, needed = choice.sram_limit or 0, error.needed_bytes

@@ -122,7 +122,7 @@ class OdcError(Exception):
 def parsing(
     failure: str, kind: type[OdcError], *, location: str | None = None, hint: str | None = None
 ) -> Iterator[None]:
-    """Convert every exception of a library that parses untrusted bytes to a ``kind`` with the text ``failure``.
+    """Convert every exception of a library that parses untrusted bytes to a ``kind`` that starts with ``failure``.
 
     Use this for third-party parsers (zip, NPY, HDF5, JSON, TOML, SQLite, pictures): their exceptions for damaged input
     are not documented and change with versions.

@@ -89,7 +89,6 @@ class _Firmware:
         self._kept |= {t: initial_contents(info).tobytes() for t, info in self._infos.items() if info.is_variable}
 
     def _note(self, tensor: int, shape: tuple[int, ...]) -> None:
-        """Record a tensor of a step with its shape in this step; raise UnsupportedError for unsupported tensors."""
         info = self._infos.setdefault(tensor, replace(self._graph.tensors[tensor], shape=shape))
         if info.is_const or info.static_shape != shape:
             raise UnsupportedError(
@@ -172,7 +171,6 @@ class _Firmware:
         return files | {f"{function}.o": code for function, code in objects.items()}
 
     def _plan_texts(self) -> dict[str, str]:
-        """Return the C texts of the plan: arena size, declarations, initialisation of states, and steps."""
         graph, (places, arena_bytes) = self._graph, self._allocate()
         lines = [self._copy(_place(tensor), f"inputs[{i}]", tensor) for i, tensor in enumerate(graph.inputs)]
         lines += [line for _, lines in self._steps for line in lines]

@@ -122,5 +122,5 @@ def _head_or_bytes(source: ModelSource) -> bytes:
 
 
 def _is_text(data: bytes) -> bool:
-    """Return whether ``data`` can be IR text: not empty, and without control characters other than white space."""
+    """Return whether ``data`` can be IR text: it is not empty, and all control characters are white space."""
     return bool(data) and not any(byte < 32 and byte not in b"\t\n\r\f" for byte in data[:4096])

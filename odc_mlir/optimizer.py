@@ -159,7 +159,7 @@ def difference(
 
 
 def _rounded_otherwise(module: ModuleOp) -> ModuleOp:
-    """Return a copy with each float constant replaced by the next larger or smaller number, at random."""
+    """Return a copy with each float constant moved at random to the next larger or smaller number."""
     copy, random = clone_module(module), np.random.default_rng(0)
     for op in copy.walk():
         array = rewriting.real_constant(op.result) if isinstance(op, ConstOp) else None

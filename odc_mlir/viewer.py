@@ -130,7 +130,7 @@ def difference(before: Sequence[str], after: Sequence[str]) -> list[str]:
 
 
 def _nodes(module: ModuleOp) -> Iterator[charts.DiagramNode]:
-    """Yield the operators of the first non-empty function in order, each with the operators that feed it."""
+    """Yield the operators of the first function that has any, each with the operators that feed it."""
     blocks = (block for op in module.body.block.ops for region in op.regions for block in region.blocks)
     block = next((found for found in blocks if len(found.ops) > 1), None)
     if block is None:

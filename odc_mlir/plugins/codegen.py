@@ -36,7 +36,7 @@ _MODEL_EXTENSIONS = ("circle", "tflite")
 
 
 def default_output(model: str | os.PathLike[str], target: str) -> Path:
-    """Return the model's path with the target's extension, or a path in the cache if it is in use or read-only."""
+    """Return the model's path with the target's extension; a path in the cache if that file is in use or read-only."""
     return beside_or_in_cache(model, Path(model).with_suffix(f".{registry.extension_of(target)}"), OUTPUT)
 
 

@@ -72,7 +72,6 @@ def _digest(source: PluginSource, room: int) -> str:
 
 
 def _files(source: PluginSource) -> Iterator[tuple[str, str]]:
-    """Yield the plugin's files, each with its name relative to the plugin, and its path."""
     if source.file is not None:  # a plugin file may import other files of its folder
         yield from _beside(os.path.dirname(source.file))
         return
@@ -296,7 +295,7 @@ def _record(source: PluginSource) -> Path:
 
 
 def answer(plugin: object, ask: str, question: Answer | None) -> Answer:
-    """Return the answer of the function ``ask`` for a loaded plugin."""
+    """Call the function ``ask`` with a loaded plugin and ``question``; return its answer."""
     where, _, name = ask.partition(":")
     found: Answer = getattr(importlib.import_module(where), name)(plugin, question)
     return found

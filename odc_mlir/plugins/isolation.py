@@ -76,8 +76,8 @@ def started(
     """Start ``module`` on ``job`` and yield a function that waits for the answer; end the process on leaving.
 
     ``module`` reads the job, extended by the keys ``answer`` (path of the file to write), ``seconds`` and
-    ``memory_bytes``. Raises CompileError if the process cannot start. The function raises CompileError without an
-    answer: a TimeLimitError if the process was too slow; ``passing`` if it was killed.
+    ``memory_bytes``. Raises CompileError if the process cannot start. The function raises CompileError if there is no
+    answer: TimeLimitError after the time limit, a ``passing`` error if the process was killed.
     """
     others = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "ODC_"))}
     others = others if whole_environment else {}

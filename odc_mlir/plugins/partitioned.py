@@ -72,7 +72,6 @@ class PartitionedCodegen(PackageCodegen):
 
 
 def _with_shapes(model: str | bytes, shapes: Sequence[tuple[int, ...] | None]) -> bytes:
-    """Return the model with these input shapes (None: the model's own); raise OdcError."""
     from odc_mlir.formats.circle.reader import read_model
     from odc_mlir.runtime.auto.build import with_shapes
 

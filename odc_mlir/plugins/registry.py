@@ -119,7 +119,7 @@ def entries(group: str) -> list[PluginSource]:
     others += _installed(group, form)
     known = [*others, *own_entries(group)] if group == DEVICES else [*own_entries(group), *others]
     found: dict[str, PluginSource] = {}
-    for entry in known:  # a universe's entry has no meaning of its own: several packages may have one of the same name
+    for entry in known:  # universes of several packages may have the same name
         found.setdefault(str(entry) if group == UNIVERSES else entry.target, entry)
     return [found[name] for name in sorted(found)]
 

@@ -27,7 +27,7 @@ class Addition(NamedTuple):
 
 
 def describe_universe(_universe: object, _question: Answer | None) -> Answer:
-    """Return nothing: the import alone is tested."""
+    """Return nothing: only the import matters."""
     return {}
 
 
@@ -47,7 +47,7 @@ def _universes() -> tuple[tuple[str, str, Any], ...]:
 
 
 def additions(kind: Literal["dialects", "passes", "targets"]) -> dict[str, Addition]:
-    """Return all additions of a kind by name; if two packages add the same name, the first one takes precedence."""
+    """Return all additions of a kind by name. If two packages add the same name, the first package has precedence."""
     found: dict[str, Addition] = {}
     for package, _, universe in _universes():
         for name, load in getattr(universe, f"all_{kind}", {}).items():

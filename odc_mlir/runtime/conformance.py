@@ -57,7 +57,7 @@ class _Suite:
     made: dict[str, Path] = field(default_factory=dict)
 
     def found(self) -> str:
-        """A codegen plugin with this name answers in a process of its own."""
+        """A codegen plugin with this name answers in a separate process."""
         self.chosen = choose(self.name)
         self.described = None if self.chosen.facts is None else self.chosen.description()
         source = registry.find(self.chosen.codegen)
@@ -295,7 +295,6 @@ def _models() -> dict[str, Model]:
 
 
 def _nodes() -> list[Node]:
-    """Return the operators of all models, and one operator that no target compiles."""
     stateful = _ChainBuilder((2,), "int32")
     stateful.add("RANDOM_UNIFORM", (1, 8), dtype="float32")
     models = (*_models().values(), stateful.model())

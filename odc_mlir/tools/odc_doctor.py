@@ -105,7 +105,6 @@ def diagnose() -> Iterator[SystemFact]:
 
 
 def _libraries() -> Iterator[SystemFact]:
-    """Yield the libraries in our metadata, each with the extra that needs it."""
     try:
         declared = metadata.requires(_DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
@@ -152,7 +151,6 @@ def _targets() -> Iterator[SystemFact]:
 
 
 def _devices() -> Iterator[SystemFact]:
-    """Yield the devices, their attached hardware, and the target of sessions that name none."""
     from odc_mlir.plugins import registry
     from odc_mlir.plugins.registry import DEVICES
     from odc_mlir.runtime.auto.aim import AUTO, aim_at

@@ -275,7 +275,7 @@ def _name(arguments: argparse.Namespace) -> str:
 
 
 def _pieces(arguments: argparse.Namespace) -> Iterator[tuple[bytes | None, int]]:
-    """Yield the pieces of the input, each with its first line. None is the whole input file."""
+    """Yield the pieces of the input (None: the whole input file), each with the number of its first line."""
     if arguments.input != "-" and not (arguments.split_input_file or arguments.verify_diagnostics):
         yield None, 1
         return

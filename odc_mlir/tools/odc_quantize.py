@@ -223,7 +223,6 @@ def _sides(metric: str, values: Mapping[str, Any]) -> str:
 
 
 def _chosen(choices: Mapping[str, Any], file: str | None) -> Iterator[str]:
-    """Yield the flags that reproduce the model, and the other files needed."""
     flags = quantizing.precision_flags(choices, file)
     yield f"  chosen: {' '.join([*quantizing.flags_of(choices), *flags])}"
     if (layers := choices["precisions"]) and not flags:
@@ -237,7 +236,6 @@ def _chosen(choices: Mapping[str, Any], file: str | None) -> Iterator[str]:
 def _measured(
     metric: str, value: float | None, interval: Sequence[float] | None, count: str, limit: float | None = None
 ) -> str:
-    """Format a metric of the worst output: its value on the samples and its confidence interval."""
     text = "unknown" if value is None else quality_text(metric, value, limit)
     if interval is None:
         return f"{text} on {count}"

@@ -263,7 +263,6 @@ def _recorded_on(
 
 
 def _check_sizes(text: str, outputs: list[list[Array]]) -> None:
-    """Raise InputError if an output needs more bytes than ``text``, the value of --output_sizes, allows."""
     for index, room in _parse_sizes(text, len(outputs[0]) if outputs else None).items():
         for record in outputs:
             if record[index].nbytes > room:

@@ -211,7 +211,6 @@ def _facts(chosen: Chosen) -> tuple[str, ...]:
 
 
 def _why_nothing_runs(chosen: Chosen, model: ModelFile | None) -> str | None:
-    """Return why the target runs no operator of the model, or None if it may run one or if this is unknown."""
     source = chosen.source
     if source is None or source.is_ours or model is None:
         return None

@@ -555,7 +555,6 @@ def _sweep(root: Path) -> list[CacheEntry]:
 
 
 def _delete(root: Path, path: Path) -> bool:
-    """Delete an entry unless a process uses it; return whether it is deleted."""
     if path.parent.name == "compiled":
         artefacts = Artefacts(root)
         with suppress(OdcError), file_lock(artefacts.lock_path(path.name), seconds=0):

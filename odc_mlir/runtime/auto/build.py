@@ -210,7 +210,7 @@ class _ChannelRanges:
         self._ranges[index] = low, high
 
     def moved_share(self) -> float:
-        """Return the mean share over tensors of channels that varied; 1 without tensors."""
+        """Return the share of channels that varied, averaged over tensors; 1 without tensors."""
         shares = []
         for low, high in self._ranges.values():
             with np.errstate(invalid="ignore", over="ignore"):

@@ -91,7 +91,7 @@ class Worker:
 
     def _make(self, found: artefacts.Artefact | None) -> None:
         work = self.artefacts.new_folder(self.job.key)
-        tempfile.tempdir = str(work)  # a killed process leaves nothing elsewhere
+        tempfile.tempdir = str(work)  # so a killed process leaves files only here
         os.chdir(work)
         try:
             try:
@@ -342,9 +342,9 @@ def main() -> int:
     """Do the job on standard input; return 0 if its result is in the cache."""
     job = read_job()
     os.umask(0o077)  # results and files of plugins are private
-    os.environ[CACHE_VARIABLE] = job.folder  # for everything that is compiled here
+    os.environ[CACHE_VARIABLE] = job.folder  # compilations use the same cache
     stream = os.dup(1)
-    os.dup2(2, 1)  # separates the output of libraries from the progress
+    os.dup2(2, 1)  # libraries' output must not mix with progress lines
 
     def announce(step: str, **facts: Any) -> None:
         with contextlib.suppress(OSError):  # the application may be gone

@@ -128,7 +128,7 @@ def _misfit(position: int, info: TensorInfo, array: Array, hint: str | None = No
 
 
 def check_holds(info: TensorInfo, values: Array, what: str, hint: str | None = None) -> None:
-    """Raise InputError for values outside the range of the tensor's integer type; messages name the values ``what``."""
+    """Raise InputError, which calls the values ``what``, unless all are in the range of the tensor's integer type."""
     low, high = info.info.range
     outside = values[(values < low) | (values > high)]
     if outside.size:

@@ -305,10 +305,7 @@ class Executor:
         return self.graph.tensors[index].array() if variable is None else variable
 
     def _detached(self, value: Array) -> Array:
-        """Return ``value``, or a copy of it if it is a constant, a view of an input, or part of the state.
-
-        Constants, inputs and their views are read-only arrays.
-        """
+        """Copy ``value`` if it is read-only (a constant, an input, or a view of either) or part of a variable."""
         flags = value.flags
         if not flags.writeable:
             return value.copy()
@@ -317,7 +314,7 @@ class Executor:
         return value if flags.c_contiguous else np.ascontiguousarray(value)
 
     def _releases(self) -> list[tuple[int, ...]]:
-        """Return the values to drop after each unit because no later unit reads them."""
+        """Return, for each unit, the values that no later unit reads."""
         tensors = self.graph.tensors
         keep = {*self.graph.results, *(i for i, info in enumerate(tensors) if info.is_variable or info.is_const)}
         result: list[tuple[int, ...]] = []

@@ -63,7 +63,7 @@ class GraphState:
 class Graph:
     """Subgraph ``subgraph`` of a model. ``nodes[i].index == i``; all other indices refer to ``tensors``.
 
-    ``inputs`` and ``outputs`` are those of the application, without the inputs and outputs of ``states``.
+    ``inputs`` and ``outputs`` belong to the application; those of ``states`` do not.
     """
 
     name: str
@@ -310,11 +310,10 @@ def _check_operators(graph: Graph) -> None:
 
 
 def _check_order(graph: Graph) -> None:
-    """Raise ModelError if an operand is read before it is produced, or a tensor is produced twice.
+    """Raise ModelError for an operand that is read before it is produced, or a tensor that is produced twice.
 
-    Operands are graph inputs, constants, variables or earlier results; custom operators may have scratch tensors.
+    Custom operators may have scratch tensors, which nothing produces.
     """
-
     available = {i for i, tensor in enumerate(graph.tensors) if tensor.is_const or tensor.is_variable}
     produced = set(graph.inputs)
     if len(produced) != len(graph.inputs):

@@ -276,7 +276,6 @@ def _step(item: GraphNode, variant: Variant) -> Step:
 
 
 def _gather(item: GraphNode) -> Callable[[Values], Sequence[Array | None]]:
-    """Return the function that collects an operator's operands; omitted operands are None."""
     constants: list[Array | None] = [
         info.array() if info is not None and info.is_const else None for info in item.node.operands
     ]
@@ -432,7 +431,7 @@ class Calls:
         self._executors = {}
 
     def callables(self, graphs: Mapping[int, Graph]) -> Mapping[int, Execute]:
-        """Return the functions that run ``graphs``, by the same keys."""
+        """Return the functions that run ``graphs``, with the same keys."""
         return {index: partial(self._call, graph) for index, graph in graphs.items()}
 
     def _call(self, graph: Graph, values: Sequence[Array | None]) -> Sequence[Array]:

@@ -132,7 +132,6 @@ def integer_rms_norm(node: Node, gamma: Array, count: int) -> RmsNormParams:
 
 
 def _reals(node: Node, info: TensorInfo, values: Array) -> NDArray[np.float32]:
-    """Return the real numbers that codes represent; return reals unchanged."""
     if info.quant is None:
         return values
     scale, zero = scale_of(node, info)

@@ -62,8 +62,8 @@ def planned(
 ) -> Execute:
     """Return the kernel ``make(shape, *values)(x)``: ``x`` is operand ``index``, and ``values`` are ``others``.
 
-    If ``others`` are constant, the kernel keeps the made function until the shape changes. If ``make`` rejects computed
-    values, the run raises InputError. If ``several``, the made function returns several results.
+    If ``others`` are constant, ``make`` runs again only if the shape changes. If it rejects computed values, the run
+    raises InputError. ``several``: the function from ``make`` returns several results.
     """
     x_of, sources = fetch(node, index), [fetch(node, other) for other in others]
     fixed = all(node.operand(other).is_const for other in others)

@@ -79,7 +79,7 @@ def plain(node: Node, function: np.ufunc) -> Execute:
 
 
 def coded_pairs(node: Node, compute: Compute) -> Compute:
-    """Return ``compute`` on codes. For 8-bit codes, a table of all pairs replaces it after enough computations."""
+    """Return ``compute`` for codes: a table of all pairs of 8-bit codes replaces it after enough computations."""
     a, b = node.operand(0).info.numpy, node.operand(1).info.numpy
     if a.itemsize > 1 or b.itemsize > 1:
         return compute
@@ -256,7 +256,6 @@ def squared_difference(node: Node) -> Execute:
 
 
 def _extreme(node: Node, function: np.ufunc, better: np.ufunc) -> Execute:
-    """Return the kernel that computes the better of ``a`` and ``b``, or ``b`` if either is NaN."""
     require_dtype(node, node.results[0], *common.FLOATS, "float64", *common.CODES, *_WHOLE)
     if node.results[0].info.kind == "float":
         return mapped(node, lambda a, b: _ordered(a, b, function, better))
@@ -269,7 +268,7 @@ minimum = partial(_extreme, function=np.fmin, better=np.less)
 
 
 def _ordered(a: Array, b: Array, function: np.ufunc, better: np.ufunc) -> Array:
-    """Return the better element, or ``b`` if either is NaN. (Numpy's function ignores NaN in ``b``.)"""
+    """Return the better element, or ``b`` if either is NaN (NumPy's function ignores NaN in ``b``)."""
     return np.where(better(a, b), a, b) if has_nan(b) else np.asarray(function(a, b))
 
 

@@ -99,7 +99,7 @@ def _products(node: Node, outputs: int, inputs: int) -> Products:
 
 
 def _computed_products(node: Node, how: Accumulation, plain: Callable[[Array], Array]) -> Products:
-    """Return the products with computed float weights, which need no preparation."""
+    """Return the products with computed float weights."""
     weights_of = fetch(node, 1)
 
     def products(operands: Sequence[Array | None]) -> Product:

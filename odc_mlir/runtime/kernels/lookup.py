@@ -34,7 +34,7 @@ def embedding_lookup(node: Node) -> Execute:
 
 
 def _scaled_lookup(node: Node, table: TensorInfo, out: TensorInfo) -> Execute:
-    """Return the kernel that gathers rows of codes as reals. uint8 codes without zero points are read as int8."""
+    """Gather rows of codes as reals. uint8 codes without zero points are read as int8."""
     require_dtype(node, table, *_SYMMETRIC)
     require_dtype(node, out, *_REAL)
     dtype = out.info.numpy

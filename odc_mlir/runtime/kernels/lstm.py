@@ -194,7 +194,7 @@ def integer_lstm(node: Node, values: Values) -> cells.IntegerLstm:
 
 
 class _Scales:
-    """Derivation of the cell's integer parameters from the scales of an operator's tensors."""
+    """The cell's integer parameters, derived from the scales of an operator's tensors."""
 
     def __init__(self, node: Node, values: Values) -> None:
         self._node, self._values = node, values

@@ -85,7 +85,6 @@ def _require_version(node: Node) -> None:
 
 
 def _turn(radians: float) -> Array:
-    """Return the 4 x 4 matrix that rotates (x, y)."""
     matrix = np.eye(4)
     matrix[:2, :2] = [[np.cos(radians), -np.sin(radians)], [np.sin(radians), np.cos(radians)]]
     return matrix

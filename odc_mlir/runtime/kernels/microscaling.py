@@ -47,7 +47,6 @@ def _microscaled(node: Node) -> Execute:
 
 
 def _converted(node: Node) -> Execute:
-    """Return the operand unchanged; the caller rounds results to their type."""
     source = fetch(node, 0)
     if node.operand(0).dtype != "float32" or node.results[0].dtype != "float32":
         raise unsupported(node, "tensors of microscaling types are converted from and to float32 only")

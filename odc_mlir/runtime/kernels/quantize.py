@@ -21,7 +21,6 @@ _FOUR_BIT = ("int4", "uint4")
 
 
 def _axis_params(node: Node, info: TensorInfo) -> tuple[Array, Array, int]:
-    """Return scales (float32), zero points (int64) and axis of a tensor quantised per axis."""
     quant = info.quant
     if quant is None:
         raise node.error(f"tensor {info.name!r} has no scale")

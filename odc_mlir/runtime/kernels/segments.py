@@ -36,7 +36,7 @@ def segment_sum(node: Node) -> Execute:
 
 
 def _unsorted(node: Node, combine: np.ufunc, start: int | str) -> Execute:
-    """Combine the slices of each segment; ignore negative ids. ``start``: initial number, or name of a type's limit."""
+    """Combine the slices of each segment; ignore negative ids. ``start``: initial number, or a name of a limit"""
     require_dtype(node, node.operand(0), *_NUMBERS)
 
     def compute(x: Array, ids: Array, segments: Array) -> Array:

@@ -194,7 +194,7 @@ def _rescale(
 def _bias_units(
     node: Node, x: TensorInfo, bias: TensorInfo, weight_scales: tuple[float, ...], channels: int, sums: str
 ) -> Callable[[Array], Array] | None:
-    """Return the conversion of a bias to the scale of the sums; None without quantisation or if the scales agree."""
+    """Return the conversion of a bias to the scale of the sums; None if there is nothing to convert."""
     quant, x_scale = bias.quant, scale_of(node, x)[0]
     if quant is None:
         return None

@@ -71,7 +71,7 @@ def _are_of(numbers: Array, classes: int) -> bool:
 
 
 def _is_beyond_luck(chosen: Array, labels: Array, moved: Moved, classes: int) -> bool:
-    """Return whether a random order of answers almost never fits any renumbering as well (union bound)."""
+    """Return whether answers in random order would almost never fit any renumbering as well (union bound)."""
     concerned = np.isin(labels, list(moved))
     answers, given = chosen[concerned], _renumbered(labels[concerned], moved)
     count, hits = len(answers), int(np.count_nonzero(answers == given))
@@ -216,7 +216,7 @@ def unscored_text(places: Sequence[int]) -> str:
 
 @contextmanager
 def meant_for(names: Sequence[str], place: int) -> Iterator[None]:
-    """Add to errors for models with several outputs that labels are compared with the output at ``place`` only."""
+    """For a model with several outputs, add to errors that labels are compared with the output at ``place`` only."""
     try:
         yield
     except InputError as error:

@@ -204,7 +204,6 @@ def top_match(a: Array, b: Array, k: int = 1, classes: int | None = None) -> flo
 
 
 def _largest(rows: Array, k: int) -> Array:
-    """Return a mask of the ``k`` largest elements of each of ``rows``, [rows, elements]."""
     values = np.where(np.isnan(rows), np.inf, rows) if rows.dtype.kind == "f" else rows  # a NaN counts as large
     least = np.partition(values, -k, axis=1)[:, -k, None]
     above, equal = values > least, values == least
@@ -323,7 +322,6 @@ class _Pair:
 
     @property
     def _scale(self) -> float | None:
-        """Scale of the other tensor's codes in units of the compared values."""
         info = self._infos[1]
         if info.quant is None or not info.info.is_integer or not info.quant.per_tensor:
             return None
@@ -439,7 +437,7 @@ def _run(executor: Executor, inputs: Sequence[Array], watch: Watcher) -> list[Ar
 
 
 def _for_both(first: TensorInfo, second: TensorInfo, value: Array) -> tuple[Array, Array]:
-    """Convert an input, a real or in the type of either tensor, to the types of both tensors."""
+    """Convert an input, a real or in the type of one tensor, to the types of both tensors."""
     given = first if value.dtype == first.info.numpy else second
 
     def converted(info: TensorInfo) -> Array:

@@ -320,7 +320,7 @@ class _SegmentCounters:
 
 
 def _together(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Add up the counters of one operator. It has several entries if its results are computed one by one."""
+    """Add up the counters of one operator, which has several entries if its results are computed one by one."""
     if len(parts) < 2:
         return parts[0] if parts else {}
     longest = max(parts, key=lambda part: part["cycles"])
@@ -384,7 +384,6 @@ def _engines(segments: Iterable[_SegmentCounters]) -> dict[str, dict[str, Any]]:
 
 
 def _constant_bytes(executor: PlanExecutor, operators: Iterable[int]) -> int:
-    """Return the bytes of all constants that ``operators`` read. Shared constants count once."""
     graph = executor.graph
     tensors = {tensor for index in operators for tensor in graph.nodes[index].inputs if tensor >= 0}
     return sum(len(data) for data in (graph.tensors[tensor].data for tensor in tensors) if data is not None)

@@ -123,7 +123,7 @@ def _cause(before: Mapping[str, Any], after: Mapping[str, Any] | None) -> str:
 
 
 def titles(reports: Sequence[Report]) -> list[str]:
-    """Return distinct titles from model, target and memory mode, as far as these differ, or numbers."""
+    """Return a title for each report: model, target and memory mode where these differ, or else numbers."""
     parts = [[middle_cut(report["model"], _TITLE), report["target"], report["memory"]] for report in reports]
     differing = [i for i in range(3) if len({part[i] for part in parts}) > 1]
     names = [" ".join(part[i] for i in differing) for part in parts]

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from odc_mlir.runtime.package import Package
 
 
-MOST_INSTRUCTIONS = 24  # limit on the shown instructions of one operator
+MOST_INSTRUCTIONS = 24  # limit on instructions shown per operator
 _EXTENSION = "npu"
 _MOST_PLAIN = 1000  # instructions of all operators; more are compressed
 _LONGEST_NAME = 40  # characters of a name in tooltips
@@ -337,7 +337,6 @@ def _longest_part(report: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _helping(report: Mapping[str, Any]) -> Figure:
-    """Return the change that would shorten the latency most: another placement, or the best of the tried machines."""
     label = "what would help"
     if _longest_part(report)[1] == "host_ms" and (groups := _groups(report)):
         wanted = f"{counted(report['host_op_count'], 'operator')} on the NPU"

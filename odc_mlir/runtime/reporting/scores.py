@@ -71,7 +71,7 @@ def are_shares(labels: Array) -> bool:
 
 
 def _may_be_picture(output: Array) -> bool:
-    """Return whether an output has several axes or many elements. PSNR is meaningless for a short row of numbers."""
+    """Return whether an output has several axes or many elements. PSNR is meaningless for few numbers."""
     return output.size > MOST_SINGLE or np.squeeze(output).ndim > 1
 
 
@@ -153,7 +153,7 @@ class Chance:
         return self.percent - DEVIATIONS * self.deviation
 
     def may_be(self, right_percent: float) -> bool:
-        """Return whether a score is no better than chance. A score more than half-way to 100 % always is better."""
+        """Return whether a score may be due to chance; a score more than half-way from chance to 100 % is not."""
         return right_percent <= min(self.most_percent, self.percent + _MOST_OF_REST * (100.0 - self.percent))
 
 
@@ -170,9 +170,9 @@ def by_chance(outputs: Sequence[Array], labels: Array) -> Chance | None:
 
 
 def guessing(outputs: Sequence[Array], labels: Array) -> Chance:
-    """Return the chance level of guessing one of the classes in labels and answers.
+    """Return the chance level of guessing one of the classes of labels and answers.
 
-    If no label has the classes of most answers, only the labels' classes count: the answers are unrelated to labels.
+    If no label has the classes of most answers, they are unrelated, and only the labels' classes count.
     """
     labels = as_classes(outputs, labels)
     chosen = chosen_classes(outputs, labels)
@@ -401,9 +401,9 @@ def _cube(answers: Sequence[Array], labels: Array) -> Array:
 
 
 def _own_columns(answers: Sequence[Array], labels: Array) -> list[int]:
-    """Return the varying columns that are separate quantities: columns are few, or most differ in size.
+    """Return the varying columns that are separate quantities: there are few columns, or most differ in size.
 
-    Shares between 0 and 1 are the same kind of quantity, unless they are single rows of columns that differ in size.
+    Columns of shares between 0 and 1 are separate only if each sample is one row, and columns differ in size.
     """
     most_axes = 2  # an output with more axes than batch and columns is a picture
     cube = _cube(answers, labels)
@@ -453,7 +453,6 @@ class _Numbers:
         return wide if self.count == cube.shape[-1] else wide[..., self._places]
 
     def _drops(self, after: Reals) -> Reals:
-        """Return the drop of each column in dB, or the growth of its RMSE in % of the labels' range."""
         if self._metric in LOWER_IS_BETTER:
             return np.asarray(np.max([part.growth(self._labels, after) for part in self._parts], axis=0))
         with np.errstate(divide="ignore"):

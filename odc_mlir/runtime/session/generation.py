@@ -228,7 +228,6 @@ def _last(array: Array, axis: int, count: int) -> Array:
 
 
 def _converted(values: Array, source: TensorInfo, wanted: TensorInfo) -> Array:
-    """Convert cache rows from the type and quantisation of ``source`` to those of ``wanted``."""
     if (source.dtype, source.quant) == (wanted.dtype, wanted.quant):
         return values
     return to_codes(wanted, to_reals(source, values)).astype(wanted.info.numpy, copy=False)
@@ -331,7 +330,7 @@ def other_steps(loader: Loader, step: TokenStep) -> list[TokenStep]:
 
 
 def _caches(step: TokenStep) -> list[tuple[int, tuple[int, ...]]]:
-    """Return what steps must share to exchange rows: context size, and token axis and other sizes of each cache."""
+    """Return what models must share to exchange rows: context size, and each cache's token axis and other sizes."""
     face = step.interface
     shapes = [(item.axis, step.outputs[item.output].static_shape) for item in face.caches]
     return [(face.context or 0, ()), *((axis, shape[:axis] + shape[axis + 1 :]) for axis, shape in shapes)]

@@ -407,7 +407,6 @@ def _kind(name: str) -> str:
 
 
 def _with_forced(plan: Plan, graph: Graph, forced: Mapping[int, str], *, may_use_host: bool) -> Plan:
-    """Return ``plan`` with every segment on the host that has an operator forced to the host."""
     steps: list[HostStep | SegmentStep] = []
     for step in plan.steps:
         if isinstance(step, SegmentStep) and any(forced.get(index, NPU) != NPU for index in step.operators):

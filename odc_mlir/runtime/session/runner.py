@@ -322,7 +322,6 @@ class Runner:
         return arrays
 
     def _check_output_buffers(self) -> None:
-        """Raise SessionError for a buffer that is smaller than its output, if the output's size is known."""
         loader = self._loader
         for index, buffer in self._out_buffers.items():
             shape = loader.output_shapes[index]

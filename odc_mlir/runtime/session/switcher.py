@@ -335,7 +335,6 @@ class Switcher:
         return settings if scheme is None else replace(settings, scheme=scheme)
 
     def _why_not(self, executor: Executor, aim: Aim | None) -> str | None:
-        """Return the reason why no result may replace the model, or None."""
         if executor.graph.subgraph != 0:
             return "only the first subgraph can be compiled"
         if self._loader.by_index or self._loader.settings.op_backends():

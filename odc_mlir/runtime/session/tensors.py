@@ -216,7 +216,7 @@ class Fitted:
 
 
 def _coded(ports: Sequence[SessionPort], infos: Sequence[TensorInfo]) -> tuple[tuple[int, TensorInfo], ...]:
-    """Return the positions and tensors of ports where the user has real values and the executor has codes."""
+    """Return position and tensor of the ports where the user has real numbers but the executor has codes."""
     found = []
     for place, (port, info) in enumerate(zip(ports, infos, strict=True)):
         reals = port.dtype == "float32" and (info.dtype == "float32" or info.quant is not None)
