@@ -85,8 +85,8 @@ def test_errors_of_standard_input_name_it(capsys: pytest.CaptureFixture[str]) ->
         (
             "--list-passes",
             [
-                "passes of odc-mlir:\n  circle-infer-shapes          Give every result the shape",
-                "\n      min-operators=1          A segment with fewer compute",
+                "passes of odc-mlir:\n  circle-infer-shapes          Infer the shape of every result",
+                "\n      min-operators=1          Least number of compute operators",
                 "\npasses of xDSL:\n  apply-eqsat-pdl",
                 "\n  canonicalize",
             ],
@@ -139,7 +139,7 @@ def test_the_help_of_a_pass(words: tuple[str, ...], capsys: pytest.CaptureFixtur
         "npu-form-segments (stage partition, native-partition)\n\nGather the operators marked for the target"
     )
     assert "Before::" in text
-    assert "  min-operators (int, default 1)\n      A segment with fewer" in text
+    assert "  min-operators (int, default 1)\n      Least number of compute operators" in text
 
 
 def test_the_help_of_no_pass(capsys: pytest.CaptureFixture[str]) -> None:
