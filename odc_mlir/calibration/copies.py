@@ -78,9 +78,9 @@ _AT_ONCE = 1 << 21  # elements that are compared at a time
 
 
 def independent(samples: Sequence[Sample], labels: Array | None = None) -> list[int]:
-    """Return the indices of samples, with only the first one of each group of near copies; all, if copies are few.
+    """Return the indices of samples without near copies of earlier samples; all indices if copies are few.
 
-    Samples with different labels are neither copies nor repeats of each other.
+    Samples with different labels are not copies of each other.
     """
     return _kept(range(len(samples)), [first != place for place, first in enumerate(copied(samples, labels))])
 
@@ -94,7 +94,7 @@ def without(samples: Sequence[Sample], others: Sequence[Sample]) -> list[int]:
 
 
 def _kept(places: Sequence[int], is_copy: Sequence[bool]) -> list[int]:
-    """Return the ``places`` of samples that are not copies, or all places if chance explains the number of copies."""
+    """Return the indices ``places`` without copies, or all of them if chance explains the number of copies."""
     by_chance = len(places) / _APART
     if sum(is_copy) <= by_chance + _BEYOND_CHANCE * math.sqrt(by_chance):
         return list(places)
@@ -104,7 +104,7 @@ def _kept(places: Sequence[int], is_copy: Sequence[bool]) -> list[int]:
 def copied(samples: Sequence[Sample], labels: Array | None = None) -> list[int]:
     """Return for each sample the index of its original if it is a near copy, otherwise its own index.
 
-    All copies are near the first sample of their group, so that a chain of small steps is not a group.
+    Copies are near the original itself: a chain of small steps is not a group of copies.
     """
     result = list(range(len(samples)))
     shapes = [tuple((np.shape(array), np.asarray(array).dtype.str) for array in sample) for sample in samples]
@@ -127,7 +127,6 @@ def copied(samples: Sequence[Sample], labels: Array | None = None) -> list[int]:
 
 
 def _by_key(places: Sequence[int], keys: Sequence[_Key]) -> list[list[int]]:
-    """Return groups of two or more places with the same key."""
     found: dict[_Key, list[int]] = {}
     for place in places:
         found.setdefault(keys[place], []).append(place)
@@ -172,7 +171,6 @@ class _RealInput:
         return found
 
     def _of_rows(self, differences: Reals) -> Reals:
-        """Return the distances for ``differences``, [samples, elements]."""
         if not self._varying.size:
             return np.where(differences.any(axis=1), np.inf, 0.0)
         mean = differences[:, self._varying].mean(axis=1)
@@ -197,10 +195,10 @@ def _deviations(values: Sequence[Array]) -> Reals:
 
 
 class _Neighbours:
-    """Search for near samples among the samples at ``members``.
+    """Search for near samples among the samples ``members``.
 
-    Samples are compared by sums of inputs, then by partial sums, and only then by elements. Differences of sums never
-    exceed the distance of the elements, so that few pairs are left for the last comparison.
+    Sums of inputs, and then partial sums, exclude most pairs before elements are compared: differences of sums never
+    exceed the distance of the elements.
     """
 
     def __init__(self, inputs: Sequence[_RealInput], members: Places) -> None:
@@ -222,7 +220,6 @@ class _Neighbours:
                 yield from ((int(self._members[other]), int(self._members[place])) for other in later)
 
     def _within(self, place: int, reach: float) -> tuple[Places, Reals]:
-        """Return the other samples within ``reach``, and their distances."""
         most = reach * len(self._inputs) * (1.0 + 1e-9)
         most += 1e-12 * float(np.abs(self._parts[place]).sum())  # rounding errors of the sums
         ends = [self._sums[place] - most, self._sums[place] + most]

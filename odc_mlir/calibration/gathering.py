@@ -12,8 +12,8 @@ from odc_mlir.ops.spec import Array
 
 Shape = tuple[int, ...]
 
-# The first DETAILED values of a tensor, and then one in DETAILED_EACH, get detailed statistics, because these take long
-# and need only a sample. Extremes are taken from all values.
+# The first DETAILED values of a tensor, and then one in DETAILED_EACH, get detailed statistics, which are slow and need
+# only a sample. Extremes cover all values.
 DETAILED = 24
 DETAILED_EACH = 16
 
@@ -21,10 +21,7 @@ _NO = np.zeros(1, np.bool_)
 
 
 class TensorGatherer:
-    """Statistics of one tensor, and a buffer of pending values: row i of ``_rows`` belongs to run ``_runs[i]``.
-
-    ``room``: number of elements that fit into the buffer.
-    """
+    """Statistics of one tensor, with a buffer of ``room`` elements: its row i belongs to run ``_runs[i]``."""
 
     __slots__ = (
         "_capacity",
@@ -66,7 +63,6 @@ class TensorGatherer:
             self.flush()
 
     def _fit(self, value: Array) -> None:
-        """Allocate a buffer for values of this shape."""
         self.flush()
         self._shape = value.shape
         self._capacity = self._room // max(1, value.size)

@@ -39,15 +39,11 @@ class RecordFinding:
 
 @dataclass(slots=True)
 class InputFacts:
-    """Common properties of all samples of one float input.
+    """Common properties of all samples of one float input."""
 
-    ``first`` is a digest of the first sample, empty before the first sample; ``identical``: all samples are equal;
-    ``whole``: all values are whole numbers.
-    """
-
-    first: str = ""
-    identical: bool = True
-    whole: bool = True
+    first: str = ""  # digest of the first sample
+    identical: bool = True  # whether all samples are equal
+    whole: bool = True  # whether all values are whole numbers
 
     def add(self, value: NDArray[Any]) -> None:
         """Add one sample."""
@@ -68,17 +64,13 @@ class InputFacts:
 
 @dataclass(eq=False, slots=True)
 class Records:
-    """Statistics of a model's float tensors over ``runs`` inferences.
+    """Statistics of a model's float tensors over ``runs`` inferences."""
 
-    ``digest``: digest of the model, or empty; ``inputs``: facts by the name of a float input. ``findings``: result of
-    :func:`coverage` for all records, if requested.
-    """
-
-    digest: str = ""
+    digest: str = ""  # digest of the model
     runs: int = 0
     tensors: dict[TensorKey, TensorStatistics] = field(default_factory=dict)
-    inputs: dict[str, InputFacts] = field(default_factory=dict)
-    findings: list[RecordFinding] = field(default_factory=list)
+    inputs: dict[str, InputFacts] = field(default_factory=dict)  # by the name of a float input
+    findings: list[RecordFinding] = field(default_factory=list)  # result of :func:`coverage`, if requested
 
     def merge(self, other: Records) -> None:
         """Add the runs in ``other``, later runs of the same model, and drop findings; ``other`` does not change."""
@@ -137,10 +129,7 @@ _LARGEST_PIXEL = 255
 def coverage(
     records: Records, inputs: Iterable[TensorKey] = (), expected: Iterable[TensorKey] = ()
 ) -> list[RecordFinding]:
-    """Return findings about ``records``, errors first.
-
-    ``inputs`` are the model's float inputs, ``expected`` all float tensors that a run can show.
-    """
+    """Return findings about ``records``, errors first; ``expected``: all float tensors that a run can record."""
     found = [*amount(records.runs)]
     unseen = "no run computed it; it has no range"
     found += [_about(key, "warning", "never-observed", unseen) for key in expected if key not in records.tensors]
@@ -153,10 +142,7 @@ def coverage(
 
 
 def unreal_inputs(records: Records, inputs: Iterable[TensorKey]) -> list[str]:
-    """Return the names of float ``inputs`` with values that no trained model expects.
-
-    All values are almost zero, or the squares of many are infinite in float32.
-    """
+    """Return the names of float ``inputs`` whose values are all almost zero, or often have infinite squares."""
     return [finding.tensor for finding in coverage(records, inputs) if finding.kind in (_VANISHING, _OUTSIZED)]
 
 
@@ -173,7 +159,6 @@ def amount(runs: int) -> Iterator[RecordFinding]:
 def _input(
     key: TensorKey, statistics: TensorStatistics, facts: InputFacts | None, runs: int
 ) -> Iterator[RecordFinding]:
-    """Return findings about one input's values."""
     least, most = statistics.minimum, statistics.maximum
     if not statistics.runs:
         return
@@ -202,7 +187,6 @@ def _input(
 
 
 def _is_outsized(statistics: TensorStatistics) -> bool:
-    """Return whether many different values are too large for real data."""
     edges, counts = statistics.histogram.occupied()
     sizes = np.abs(edges)
     is_beyond = np.minimum(sizes[:-1], sizes[1:]) >= _LARGEST_REAL

@@ -169,7 +169,6 @@ class RecordStore:
             )
 
     def _trim(self, database: sqlite3.Connection) -> None:
-        """Delete the oldest raw inputs beyond the limits."""
         total = 0
         rows = database.execute("SELECT id, COALESCE(LENGTH(data), 0) FROM samples ORDER BY id DESC").fetchall()
         for place, (identity, size) in enumerate(rows):
@@ -248,7 +247,6 @@ class RecordStore:
             raise self._typed(error) from None
 
     def _check_files(self, *, create: bool) -> None:
-        """Raise RecordsError unless SQLite can open the file without waiting; create it if asked."""
         try:
             if create and not os.path.lexists(self.path):
                 private.make_empty_file(self.path)
@@ -325,7 +323,6 @@ def _insert(
 
 
 def _compact(database: sqlite3.Connection, key: str, where: str) -> None:
-    """Join the batches of one set of shapes if there are too many."""
     rows = database.execute("SELECT id, runs, inputs FROM batches WHERE shapes = ? ORDER BY id", (key,)).fetchall()
     if len(rows) <= _BATCHES_KEPT:
         return
@@ -354,7 +351,7 @@ def _content(where: str) -> AbstractContextManager[None]:
 
 
 def _is_regular(place: Path) -> bool:
-    """Return whether ``place`` is a regular file or missing; SQLite may remove its other files at any time."""
+    """Return whether a file is regular or missing; SQLite may remove its other files at any time."""
     try:
         return stat.S_ISREG(place.stat().st_mode)
     except FileNotFoundError:
@@ -362,7 +359,6 @@ def _is_regular(place: Path) -> bool:
 
 
 def _damage(reason: str, where: str) -> RecordsDamagedError:
-    """Return the error for damage that SQLite reports, in a file of ours or of another kind."""
     with suppress(OSError), Path(where).open("rb") as file:
         if not is_record_store(file.read(_HEAD)):
             return _not_ours(where)
@@ -454,7 +450,6 @@ def _check_of_model(
 
 
 def _beyond(operator: Operator, found: Sequence[tuple[float, float]]) -> float | None:
-    """Return a recorded value that the operator cannot have computed, or None."""
     fused = str(operator.options.get("fused_activation_function") or "").upper()
     least, most = _BOUNDS.get(fused if fused in _BOUNDS else operator.name, (-math.inf, math.inf))
     return next((end for pair in found for end in pair if end < least - _SLACK or end > most + _SLACK), None)

@@ -110,7 +110,6 @@ class Histogram:
         return self._edges(0, BINS)
 
     def _edges(self, first: int, last: int) -> NDArray[np.float64]:
-        """Return the edges of bins ``first`` to ``last - 1``."""
         return np.arange(first - _HALF, last - _HALF + 1, dtype=np.float64) * self.width
 
     def add(self, values: NDArray[np.float32] | NDArray[np.float64], largest: float) -> None:
@@ -325,7 +324,6 @@ class TensorStatistics:
             self._add_sample(kept if _single(largest) else kept.astype(np.float64))
 
     def _add_channel_extremes(self, values: NDArray[np.float32], mask: NDArray[np.bool_] | None) -> float:
-        """Add minima and maxima by channel; return the largest magnitude."""
         together = (1, -1, values.shape[2])
         if mask is None:
             (low,), (high,) = extremes_by_channel(values.reshape(together))
@@ -345,10 +343,7 @@ class TensorStatistics:
         self.histogram.add(values, float(max(-values.min(), values.max())))
 
     def _sampled(self, positions: int, channels: int) -> NDArray[np.intp] | None:
-        """Return the positions whose values the histogram counts; None for all.
-
-        Each of many equal strata has one position. The positions depend only on the arguments.
-        """
+        """Return the positions whose values the histogram counts, one in each of many equal strata; None for all."""
         count = -(-SAMPLED_ELEMENTS // channels)
         if count >= positions:
             return None
@@ -367,7 +362,6 @@ class TensorStatistics:
         self._sample_count = total
 
     def _merge_extremes(self, low: NDArray[np.float32], high: NDArray[np.float32]) -> None:
-        """Merge minima and maxima by channel."""
         if self._mixed_channels:
             return
         if len(low) > MOST_CHANNELS or (self.channels is not None and len(self.channels.counts) != len(low)):

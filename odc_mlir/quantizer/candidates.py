@@ -113,7 +113,7 @@ def _is_same(info: TensorInfo, wanted: QuantParams | None) -> bool:
 
 
 def taken_out(module: ModuleOp) -> ModuleOp:
-    """Return a copy that keeps only the parameters of quantisation-aware training, or ``module`` if it has none."""
+    """Return a copy with the parameters of quantisation-aware training as types; ``module`` itself without any."""
     function = quant_ir.quantized_function(module)
     if function is None or not any(op.SPEC.name in _ROUNDING for op in quant_ir.all_ops(function)):
         return module
@@ -172,15 +172,13 @@ def with_output_room(
     function: FuncOp, ranges: Mapping[str, Range], statistics: Statistics, bits: int
 ) -> dict[str, tuple[float, float]]:
     """Return ``ranges``, widened for rare values in outputs and in values after the last layer."""
-    # The logit of a score of 0.9.
-    clear = math.log(9.0)
+    clear = math.log(9.0)  # logit of a score of 0.9
     found = dict(ranges)
     # Operands at which the result is half a step from its limit (1 or, for TANH, ±1); larger ones give the same codes.
     saturated = {"LOGISTIC": math.log(2.0 ** (bits + 1) - 1.0), "TANH": math.atanh(1.0 - 2.0**-bits)}
     most = {value_name(value): end for kind, end in saturated.items() for value in _squashed(function, kind)}
     for value in _behind_layers(function, statistics):
-        name = value_name(value)
-        if name in found and name in statistics:
+        if (name := value_name(value)) in found and name in statistics:
             assert isinstance(value.type, TensorType)
             elements = math.prod(max(dim, 1) for dim in value.type.get_shape())
             low, high = with_room(statistics[name], elements, bits)
@@ -194,7 +192,7 @@ def with_output_room(
 
 
 def has_outputs_with_tails(module: ModuleOp, statistics: Statistics) -> bool:
-    """Return whether outputs, or values after the last layer, have tails that may need wider ranges."""
+    """Return whether values after the last layer may exceed the range of the samples far enough to need more room."""
     owners = (value.owner for value in _behind_layers(models.main_of(module), statistics))
     return not all(isinstance(op, CircleOp) and (_moves(op) or _is_sure(op, statistics)) for op in owners)
 
@@ -205,29 +203,27 @@ def _behind_layers(function: FuncOp, statistics: Statistics) -> Iterator[SSAValu
     def goes_through(op: CircleOp) -> bool:
         return op.SPEC.name not in LAYERS | SEQUENCES | _OTHER_LAYERS and not _is_sure(op, statistics)
 
-    return _back(outputs_of(function), goes_through)
+    return _traced_back(outputs_of(function), goes_through)
 
 
 def _is_sure(op: CircleOp, statistics: Statistics) -> bool:
-    """Return whether ``op`` is a SOFTMAX whose largest score is nearly one in the tail of the samples."""
     sure = 0.9  # beyond this SOFTMAX score, larger logits change little
     seen = statistics.get(value_name(op.results[0])) if op.SPEC.name == "SOFTMAX" else None
     return seen is not None and seen.maxima.size > 0 and float(np.quantile(seen.maxima, 1.0 - TAIL)) >= sure
 
 
 def _squashed(function: FuncOp, kind: str) -> Iterator[SSAValue]:
-    """Yield the operands of operators of this ``kind`` whose results reach outputs only through moving operators."""
-    made = (value.owner for value in _back(outputs_of(function), _moves))
+    """Yield the operands of the ``kind`` operators that compute outputs, also those of moves before and after them."""
+    made = (value.owner for value in _traced_back(outputs_of(function), _moves))
     read = [op.operands[0] for op in made if isinstance(op, CircleOp) and op.SPEC.name == kind]
-    return _back(read, _moves)
+    return _traced_back(read, _moves)
 
 
 def _moves(op: CircleOp) -> bool:
     return Trait.SAME_QUANT in op.SPEC.traits
 
 
-def _back(values: Sequence[SSAValue], goes_through: Callable[[CircleOp], bool]) -> Iterator[SSAValue]:
-    """Yield ``values`` and their sources, traced back through the operators for which ``goes_through`` holds."""
+def _traced_back(values: Sequence[SSAValue], goes_through: Callable[[CircleOp], bool]) -> Iterator[SSAValue]:
     todo, seen = list(values), set[SSAValue]()
     while todo:
         value = todo.pop()
@@ -272,10 +268,7 @@ class CandidateBuilder:
         statistics: Statistics,
         known: RefinementCache | None = None,
     ) -> models.Candidate:
-        """Return ``model`` quantised by ``recipe``, with ranges from ``statistics``; raise OdcError if that fails.
-
-        ``known``: cache of refined codes for the samples. The caller verifies the candidates that it keeps.
-        """
+        """Quantise ``model`` by ``recipe``, without verifying the result; ``known``: cache of refined codes."""
         plain = self.unrefined(model, recipe, statistics)
         if not (recipe.rounding or recipe.correction):
             return plain
@@ -326,12 +319,10 @@ class CandidateBuilder:
             quant_ir.write_word(module, quant_ir.SCHEME, self.scheme.name)
             return models.Candidate(model, recipe, module)
         self.assign(module, recipe, statistics)
-        ends = {"inputs": self.options.input_types, "outputs": self.options.output_types}
-        types: dict[str, Any] = {
-            end: tuple(f"{name}={type}" if name else type for name, type in given.items())
-            for end, given in ends.items()
-        }
-        options = {"convert-circle-to-quant": {"io": self.options.io, **types}}
+        options: dict[str, Any] = {"io": self.options.io}
+        for end, given in (("inputs", self.options.input_types), ("outputs", self.options.output_types)):
+            options[end] = tuple(f"{name}={type}" if name else type for name, type in given.items())
+        options = {"convert-circle-to-quant": options}
         models.run_passes(self._context, module, pipelines.QUANTIZE_BUILD, options, verify=False)
         candidate = models.Candidate(model, recipe, module)
         if self.given and (missed := missing(candidate.graph, self.given)):
@@ -366,7 +357,7 @@ class CandidateBuilder:
         self._assign(module, recipe, statistics)
 
     def _as_copied(self, value: SSAValue, type: Attribute) -> PrecisionChoice | None:
-        """Return a precision that gives ``value`` the element type of ``type``; None if unnecessary or impossible."""
+        """Return the precision that gives ``value`` the element type of ``type``; None if unnecessary or impossible."""
         own, wanted = (quant_ir.params_of(each) for each in (quant_ir.assigned_type(value), type))
         if own is None or wanted is None or own[0] == wanted[0]:
             return None
@@ -393,14 +384,13 @@ class CandidateBuilder:
         quant_ir.write_word(module, quant_ir.WEIGHTS, form)
 
     def _known_ranges(self, statistics: Statistics, mode: str, options: Mapping[str, Any]) -> Mapping[str, Range]:
-        """Return the ranges of ``statistics``, cached."""
         key = (id(statistics), mode, *sorted(options.items()))
         if key not in self._found:
             self._found[key] = statistics, ranges_of(statistics, mode, options)
         return self._found[key][1]
 
     def _wide_ranges(self, recipe: models.Recipe, statistics: Statistics) -> dict[str, tuple[float, float]]:
-        """Return ranges that clip nothing, for values with 16 bits in an 8-bit model: 16 bits have codes to spare."""
+        """Return ranges without clipping for 16-bit values in 8-bit models: 16 bits have codes to spare."""
         if not any(choice.precision in SCHEMES for _, choice in recipe.precisions):
             return {}
         wider = 1.0 + WIDE_HEADROOM

@@ -23,23 +23,19 @@ from odc_mlir.runtime.reporting.labels import FLOAT_MODEL, misfit_text, unscored
 
 
 class Driver:
-    """Driver for one model. ``original``: the imported float model; ``base``: the optimised float model.
-
-    ``fixed``: precisions that the user chose, keyed by layer name. ``findings``: texts that the verdict shows.
-    ``differing_units``: texts about inputs in different units, keyed by input name.
-    """
+    """Driver for one model. ``original``: the imported float model; ``base``: the optimised float model."""
 
     def __init__(
         self, original: Graph, base: FloatModel, data: Data, options: Options, progress: Progress | None = None
     ) -> None:
         self.base, self.options = base, options
         self.findings = list(data.findings)
-        self.fixed = self._fixed_precisions()
-        self._known_errors = self._errors_told()
+        self.fixed = self._fixed_precisions()  # keyed by layer name
+        self._known_errors = self._visq_errors()
         self.evaluator = Evaluator(original, base, data, options, progress)
-        told = data.without(self.evaluator.judging.silent)  # samples without finite outputs cannot be measured
-        if told is not data:
-            self.evaluator = Evaluator(original, base, told, options, progress)
+        measurable = data.without(self.evaluator.judging.silent)  # without samples that have no finite outputs
+        if measurable is not data:
+            self.evaluator = Evaluator(original, base, measurable, options, progress)
         self.evaluator.settle()
         self.data = data = self.evaluator.data
         self.reference = reference = self.evaluator.judging
@@ -56,7 +52,7 @@ class Driver:
             # All samples determine the final ranges, so all samples count as runs.
             found = [*amount(data.known), *(found for found in base.records.findings if found.kind != FEW_RUNS)]
             self.findings += map(str, found)
-        self.differing_units: dict[str, str] = {}
+        self.differing_units: dict[str, str] = {}  # texts by input name
         if data.separate and not data.made_up:
             by = "calibration samples" if data.fit else "recorded ranges"
             self.differing_units = units_that_differ(
@@ -83,8 +79,7 @@ class Driver:
                 self.findings.append(f"the pattern {pattern} is nowhere in the optimised model")
         return found | self.options.plan.resolve(names)
 
-    def _errors_told(self) -> tuple[str, Mapping[str, float]] | None:
-        """Return the metric and the layers' errors that a file gives; raise OptionError for a file of another model."""
+    def _visq_errors(self) -> tuple[str, Mapping[str, float]] | None:
         file = self.options.visq_file
         if file is None:
             return None
@@ -111,7 +106,7 @@ class Driver:
         return evaluator.builder.verify(found)
 
     def _widened(self, choosing: HelpSearch, best: Candidate) -> Candidate:
-        """Return the best candidate; if it misses limits, return a candidate with other precisions in few layers."""
+        """Return ``best``, or a candidate with other precisions in few layers if ``best`` misses limits."""
         assert choosing.plain is not None
         may_correct = len(self.options.switched(self.options.correction)) > 1
         search = self.precision_search = PrecisionSearch(

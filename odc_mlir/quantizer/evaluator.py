@@ -59,11 +59,7 @@ _MOST_JUDGING_MACS = 1 << 30  # limit over all samples, because cross-validation
 
 @dataclass
 class Folds:
-    """Cross-validation over the samples of ``reference``, which include calibration samples.
-
-    Each model lacks the samples on which it is measured. Cross-validation says more than the held-out samples and takes
-    longer. The statistics without each fold, and the refined codes, are cached for the last float model.
-    """
+    """Cross-validation over the samples of ``reference``, with caches for the last float model."""
 
     reference: Reference
     options: Options
@@ -96,28 +92,22 @@ class Folds:
 
 
 class Evaluator:
-    """Builder and judge of candidates. ``original``: the float model; ``base``: the optimised float model.
-
-    ``reference`` holds the held-out samples of ``data``, which decide choices. ``judging`` holds the samples of the
-    verdict: all samples, unless the model is large. ``search_limits`` apply to ``reference``, ``limits`` to
-    ``judging``. ``outputs_vary``: whether constant outputs would miss ``limits``. ``plain`` and ``possible``: placement
-    of the model on the target, and the layers that the target could run, both set by :meth:`place`. ``steps``: log of
-    the search. ``is_cut_short``: whether the time limit ended the search.
-    """
+    """Builder and judge of candidates. ``original``: the float model; ``base``: the optimised float model."""
 
     def __init__(
         self, original: Graph, base: FloatModel, data: Data, options: Options, progress: Progress | None
     ) -> None:
         self.base, self.data, self.options = base, data, options
         self.builder, self._folds_builder = CandidateBuilder(options, data.fit), CandidateBuilder(options, data.fit)
-        self.steps: list[dict[str, Any]] = []
-        self.is_cut_short = False
+        self.steps: list[dict[str, Any]] = []  # log of the search
+        self.is_cut_short = False  # whether the time limit ended the search
         self._original, self._progress = original, progress
         self._start, self._made = time.monotonic(), 0
         self._examinations: dict[int, Examination] = {}
+        # References for the verdict, on all samples if the model is not large, and for choices, on held-out samples.
         self.judging, self.reference = self._references()
         self.target: TargetRules | None = None
-        self.plain: Placement | None = None
+        self.plain: Placement | None = None  # placement of the model, and the layers that the target could run
         self.possible: list[bool] | None = None
 
     def settle(self) -> None:
@@ -130,7 +120,7 @@ class Evaluator:
             self.target = TargetRules(self.options.target)
 
     def _references(self) -> tuple[Reference, Reference]:
-        """Return the references for verdicts and for choices; raise InputError for labels that do not fit the model."""
+        """Return both references; raise InputError for labels that do not fit the model."""
         data, lacks_labels = self.data, self.data.labels is not None and self.data.fit_labels is None
         if data.separate or lacks_labels or not self._has_judges:
             reference = Reference(
@@ -184,10 +174,7 @@ class Evaluator:
         return candidate.measured
 
     def measured_unseen(self, candidate: Candidate) -> Measurement:
-        """Return errors on the verdict's samples: those of models built like the candidate without these samples.
-
-        If samples cannot be left out, measure the candidate itself.
-        """
+        """Return errors by cross-validation; if samples cannot be left out, errors of the candidate itself."""
         if not self._judges_all:
             return self.measured_by_halves(candidate)
         if candidate.unseen is None:
@@ -214,9 +201,8 @@ class Evaluator:
     def measured_by_halves(self, candidate: Candidate) -> Measurement:
         """Measure two models, each on the half of the held-out samples that it lacks, and keep their outputs.
 
-        Both models are worse than the final model, which is built from both halves: a choice needs a cautious estimate
-        rather than an unbiased one. If models do not depend on samples, or samples cannot be left out, measure the
-        candidate itself.
+        The estimate is cautious: the final model is built from both halves. If halves cannot be left out, or models do
+        not depend on samples, the candidate itself is measured.
         """
         if candidate.by_halves is None:
             graphs = [made.graph for made in self._half_models(candidate) or [candidate]]
@@ -297,9 +283,9 @@ class Evaluator:
     def in_time(self) -> bool:
         """Return whether there is time to try more; if not, record that the search is cut short."""
         most = self.options.max_seconds
-        is_in_time = most is None or time.monotonic() - self._start < most
-        self.is_cut_short = self.is_cut_short or not is_in_time
-        return is_in_time
+        is_late = most is not None and time.monotonic() - self._start >= most
+        self.is_cut_short |= is_late
+        return not is_late
 
     def say(self, text: str, made: int = 0) -> None:
         """Report progress: a text, and the number of models built since the last report."""
@@ -350,11 +336,7 @@ class Evaluator:
         return LEAST_TARGET_COVERAGE if self.scheme_is_taken else LEAST_COVERAGE
 
     def place(self, best: Candidate, *, has_own: bool) -> None:
-        """Determine the placement of ``best`` on the target; ``has_own``: ignore its precisions of single layers.
-
-        If the target does not run a layer with multiplications in the scheme, it may run the layer with 8-bit codes:
-        long sums of products of 16-bit codes exceed the target's accumulators.
-        """
+        """Determine the placement of ``best`` on the target; ``has_own``: ignore its precisions of single layers."""
         assert self.target is not None
         recipe = replace(best.recipe, precisions=(), rounding=False, correction=False)  # codes do not affect placement
         self.plain = self.target.judge((self.built(best.model, recipe) if has_own else best).module)
@@ -362,6 +344,7 @@ class Evaluator:
         lost = [bool(layer.reason and layer.macs) for layer in self.plain.layers]
         if self.options.scheme == NARROW or not self.scheme_is_taken or not any(lost):
             return
+        # Long sums of products of 16-bit codes exceed the target's accumulators; sums of 8-bit codes do not.
         narrow = recipe.with_precisions(dict.fromkeys(layer_names(best.model.module), NARROW), {})
         with suppress(OdcError):
             others = self.target.judge(self.built(best.model, narrow).module).taken()
@@ -399,12 +382,9 @@ class Evaluator:
         return self.target.time(candidate.module, compiled=True).ns > 1e6 * most_ms
 
     def measures(self, candidate: Candidate) -> dict[str, float | None]:
-        """Return the measures for the verdict's limits, by cross-validation.
-
-        If outputs vary only in rare samples, their R² is that of the model itself: fold models would clip the outputs.
-        """
+        """Return the measures for the verdict's limits, by cross-validation."""
         found = self.judging.metrics(self.measured_unseen(candidate))
-        if R2_LIMIT in self.limits:
+        if R2_LIMIT in self.limits:  # models without the rare samples in which outputs vary would clip them
             found["r2"] = self.judging.metrics(self.measured_itself(candidate))["r2"]
         return found
 
@@ -487,10 +467,7 @@ def _ends(
     ranges: Sequence[Interval | None] = (),
     unsettled: Mapping[int, float] | None = None,
 ) -> dict[str, Interval]:
-    """Return the interval of each measure for the worst output; ``blocks`` of samples are independent of each other.
-
-    ``reals``: outputs of the model; ``ranges``: limits of its outputs; ``unsettled``: see :meth:`Reference.unsettled`.
-    """
+    """Return the interval of each measure for the worst output; ``blocks`` of samples are independent of each other."""
     draws = _Draws(len(blocks))
     ends: dict[str, list[Interval]] = {}
     values = enumerate(reference.outputs[0])
@@ -516,7 +493,6 @@ def _ends(
 
 
 def _finite(expected: Array, found: Array) -> tuple[Array, Array]:
-    """Return the elements that are finite in both arrays, with expected elements as float64."""
     finite = np.isfinite(expected) & np.isfinite(found)
     a, b = (expected, found) if finite.all() else (expected[finite], found[finite])
     return a.astype(np.float64), b
@@ -601,12 +577,7 @@ def _of_output(
     cut: _CutOff | None = None,
     unsettled: float = 0.0,
 ) -> dict[str, Interval]:
-    """Return the intervals of one output's measures.
-
-    MPEIR is relative to ``spans`` in each draw, R² to the ``variation`` of each sample. ``unsettled``: squared error
-    of two scores of 0.5 together.
-    """
-
+    """Return the intervals of one output's measures; MPEIR is relative to the ``spans`` of the draws."""
     errors = [[np.abs(a - b) for a, b in block] for block in blocks]
 
     def summed(every: Sequence[Sequence[Array]], value: Callable[[Array], float]) -> Reals:

@@ -28,10 +28,7 @@ _REDUCING = frozenset({"MEAN", "REDUCE_MAX", "REDUCE_MIN", "SUM"})
 
 
 def run_in_batches(graph: Graph, samples: Sequence[Sequence[Array]]) -> Iterator[list[Array] | None]:
-    """Yield the outputs for each sample of codes, with fresh state; yield None for a sample that a kernel refuses.
-
-    Batches are as large as possible, provided that each sample has the same results as in a run of its own.
-    """
+    """Yield the outputs for each sample of codes, with fresh state; yield None for a sample that a kernel refuses."""
     shapes = {tuple(array.shape for array in sample) for sample in samples}
     are_alike = len(shapes) == 1 and all(shape[:1] == (1,) for shape in next(iter(shapes)))
     most = most_at_once(graph) if are_alike else 1
@@ -41,7 +38,7 @@ def run_in_batches(graph: Graph, samples: Sequence[Sequence[Array]]) -> Iterator
         part = samples[start : start + size]
         count = len(part)
         if count not in executors:
-            executors[count] = HostExecutor(graph if count == 1 else _for_items(graph, count))
+            executors[count] = HostExecutor(graph if count == 1 else _in_batch_of(graph, count))
         executors[count].reset()
         inputs = part[0] if count == 1 else [np.concatenate(arrays) for arrays in zip(*part, strict=True)]
         try:
@@ -61,13 +58,13 @@ def most_at_once(graph: Graph) -> int:
     made = [graph.tensors[index] for item in graph.nodes for index in item.outputs]
     if not all(info.shape and info.shape[0] in (1, None) for info in (*real, *made)):
         return 1
-    if not all(_is_alone(graph, item) for item in graph.nodes):
+    if not all(_keeps_batch_apart(graph, item) for item in graph.nodes):
         return 1
     sizes = [int(np.prod([1 if size is None else size for size in info.shape or ()])) for info in (*real, *made)]
     return max(1, most_elements // max(sizes, default=1))
 
 
-def _is_alone(graph: Graph, item: GraphNode) -> bool:
+def _keeps_batch_apart(graph: Graph, item: GraphNode) -> bool:
     """Return whether each result index on the first axis depends only on the operands' codes at the same index."""
     node, name = item.node, item.node.spec.name
     operands = [graph.tensors[index] for index in item.inputs if index >= 0]
@@ -94,8 +91,8 @@ def _is_alone(graph: Graph, item: GraphNode) -> bool:
     return name in WINDOWS and len(given) == 1
 
 
-def _for_items(graph: Graph, count: int) -> Graph:
-    """Return ``graph`` with a first axis of ``count`` in its inputs and in its constants that hold shapes."""
+def _in_batch_of(graph: Graph, count: int) -> Graph:
+    """Return ``graph`` with a batch of ``count`` in its inputs and in its constants that hold shapes."""
     tensors = list(graph.tensors)
     for index in graph.inputs:
         tensors[index] = replace(tensors[index], shape=(None, *(tensors[index].shape or ())[1:]))
@@ -127,7 +124,7 @@ class Stepper:
         self._shaped = SpecializedGraph(graph, [np.shape(array) for array in samples[0]])
         for item, node in zip(graph.nodes, self._shaped.nodes, strict=True):
             stateful = node.mutated or Trait.STATEFUL in node.spec.traits
-            if item.calls or Trait.CONTROL_FLOW in node.spec.traits or (stateful and not self._keeps_its_own(item)):
+            if item.calls or Trait.CONTROL_FLOW in node.spec.traits or (stateful and not self._owns_its_state(item)):
                 raise UnsupportedError("a stateful operator cannot be run alone", op=node.spec.name)
             if item.index in self._shaped.open:
                 raise UnsupportedError("the operator's shapes depend on values", op=node.spec.name)
@@ -142,8 +139,7 @@ class Stepper:
         self._constants: dict[int, TensorInfo] = {}
         self._replaced: set[int] = set()  # tensors with replaced values, which are not computed again
 
-    def _keeps_its_own(self, item: GraphNode) -> bool:
-        """Return whether the operator's state consists of variables that no other operator reads."""
+    def _owns_its_state(self, item: GraphNode) -> bool:
         places = {place for place, operand in enumerate(item.node.spec.operands) if operand.mutated}
         readers = [index for other in self.graph.nodes for index in other.inputs]
         states = [item.inputs[place] for place in item.node.mutated]
@@ -221,10 +217,7 @@ class Stepper:
 
 
 def same_inputs(graph: Graph, samples: Sequence[Sequence[Array]]) -> list[str]:
-    """Return the names of inputs that are equal in all ``samples`` although outputs clearly depend on these inputs.
-
-    As a test, every second element of such an input is changed in the first sample.
-    """
+    """Return the names of inputs that are equal in all ``samples`` although outputs clearly depend on these inputs."""
     same = [place for place, arrays in enumerate(zip(*samples, strict=True)) if alike(arrays)]
     if not same:
         return []
@@ -234,6 +227,7 @@ def same_inputs(graph: Graph, samples: Sequence[Sequence[Array]]) -> list[str]:
 
 
 def _decides(executor: HostExecutor, sample: Sequence[Array], place: int) -> bool:
+    """Return whether outputs change if every second element of an input changes."""
     found = []
     for start in (None, 0, 1):  # first changed element; every second element becomes 0, or 1 if it is 0
         values = np.array(sample[place]).reshape(-1)

@@ -53,16 +53,13 @@ HELD_BACK, UNSEEN = "held back", "unseen"
 
 @dataclass(frozen=True, slots=True)
 class RecipeChange:
-    """A model and a recipe to try.
-
-    ``is_presumed``: the change is kept unless it is worse beyond chance, or loses ``most_lost_db`` on unseen samples.
-    """
+    """Model and recipe to try."""
 
     value: Any
     model: FloatModel
     recipe: Recipe
-    is_presumed: bool = False
-    most_lost_db: float = 0.0
+    is_presumed: bool = False  # whether the change is kept unless it is worse beyond chance
+    most_lost_db: float = 0.0  # accepted loss of a presumed change on unseen samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +76,7 @@ class Help:
 
 
 class HelpSearch:
-    """Search for the help that improves a model.
-
-    ``fixed``: precisions that the user chose. ``plain``: the first trial, without help.
-    """
+    """Search for the help that improves a model; ``fixed``: precisions that the user chose."""
 
     best: Candidate
     last: Candidate | None = None  # last candidate built, accepted or not
@@ -93,7 +87,7 @@ class HelpSearch:
         self.options = options = evaluator.options
         self.weights_only = options.definition.weights_only
         self.models: dict[str, FloatModel] = {}  # equalised models by kind
-        self.plain: Candidate | None = None
+        self.plain: Candidate | None = None  # the first trial, without help
         self._given = {*options.parameters, *options.copied_parameters}  # tensors whose parameters the user gives
 
     def run(self) -> Candidate:
@@ -118,7 +112,6 @@ class HelpSearch:
         return self._refit(self.best)
 
     def _by_weights_alone(self) -> Candidate:
-        """Return the trial that follows from options and weights; without samples, no other trial can be judged."""
         model, recipe = self.evaluator.base, replace(self._recipe(), fitted=self.options.fits_scales[-1])
         asks = self.options.io == FLOAT and self.options.normalizes(INPUTS)[-1]
         if asks and (found := float_models.normalized_by_weights(model)) is not None:
@@ -150,7 +143,7 @@ class HelpSearch:
     # Acceptance.
 
     def accepts(self, judged_on: str, change: RecipeChange, found: Candidate, best: Candidate) -> bool:
-        """Return whether ``found`` replaces ``best``: it gains on the judging samples, and no layer becomes float."""
+        """Return whether ``found`` replaces ``best``: it gains on the judging samples, and no layer turns float."""
         if judged_on == HELD_BACK:
             if not change.is_presumed:
                 gains = self.measured(found).better_than(self.measured(best), LEAST_GAIN_DB)
@@ -170,7 +163,6 @@ class HelpSearch:
         return theirs.better_than(ours, LEAST_GAIN_DB)
 
     def _gains_on_unseen(self, change: RecipeChange, found: Candidate, best: Candidate) -> bool:
-        """Return whether models gain on samples they lack; if the gain is presumed, accept a small loss."""
         ours, theirs = (self.evaluator.measured_unseen(each) for each in (found, best))
         if not change.is_presumed:
             return ours.better_than(theirs, LEAST_GAIN_DB)
@@ -185,14 +177,14 @@ class HelpSearch:
         )
 
     def loses_layers(self, found: Candidate, best: Candidate) -> bool:
-        """Return whether ``found`` has more float multiplications, or non-finite outputs for more samples."""
+        """Return whether ``found`` has more float multiplications, or infinite or NaN outputs for more samples."""
         ours, theirs = (self.evaluator.coverage(each).left("macs") for each in (found, best))
         return ours > theirs or self.measured(found).lacking > self.measured(best).lacking
 
     # Models and recipes.
 
     def _start(self) -> tuple[FloatModel, Recipe]:
-        """Return the first model and its recipe, with inputs and outputs normalised if that helps."""
+        """Return the first model and its recipe; inputs and outputs are normalised if that helps."""
         model, recipe = self.evaluator.base, self._recipe()
         for kind, name in NORMALIZED.items():
             found = self.normalized(model, kind)
@@ -323,7 +315,7 @@ def _switched(
 
 
 def _headrooms(search: HelpSearch) -> Iterator[RecipeChange]:
-    """Yield headrooms if unseen samples are worse, or if calibration samples are so few that others exceed them."""
+    """Yield headrooms if unseen samples have larger errors, or if calibration samples are few."""
     evaluator = search.evaluator
     wider = WIDER_HEADROOMS if search.options.has_codes_to_spare else HEADROOMS
     seen = evaluator.measured_unseen(search.best)
@@ -352,7 +344,6 @@ def _headrooms(search: HelpSearch) -> Iterator[RecipeChange]:
 
 
 def _may_switch(search: HelpSearch, option: str) -> bool:
-    """Return whether the user left a switch of the recipe to the search, and the switch is still off."""
     is_open = len(search.options.switched(getattr(search.options, option))) > 1
     return bool(search.data.fit) and is_open and not getattr(search.best.recipe, option)
 
@@ -364,7 +355,6 @@ def _is_refined(search: HelpSearch) -> bool:
 
 
 def _may_refine(search: HelpSearch) -> bool:
-    """Return whether the user set neither rounding nor correction, and at least one is still off."""
     options, recipe = search.options, search.best.recipe
     is_open = all(len(options.switched(value)) > 1 for value in (options.rounding, options.correction))
     return bool(search.data.fit) and is_open and not (recipe.rounding and recipe.correction)

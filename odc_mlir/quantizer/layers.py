@@ -89,21 +89,18 @@ class Examination:
         for run in self.runs:
             shaped = HostExecutor(quantised).prepare([np.shape(array) for array in run.sample])
             for layer in found.values():
-                results = self._isolated(layer, shaped, run)
-                if results is not None:
+                if (results := self._isolated(layer, shaped, run)) is not None:
                     layer.add(run.outputs, self.outputs_with(run, results))
         return [layer.result() for layer in found.values()]
 
     def work(self) -> dict[str, float]:
         """Return by result name the work of each operator: multiplications plus elements of its largest tensor."""
-        result: dict[str, float] = {}
-        for item, node in zip(self.graph.nodes, self.runs[0].shaped.nodes, strict=True):
-            for index in item.outputs:
-                result[self.graph.tensors[index].name] = float(node.macs + largest_tensor(node))
-        return result
+        shaped = zip(self.graph.nodes, self.runs[0].shaped.nodes, strict=True)
+        works = ((item.outputs, float(node.macs + largest_tensor(node))) for item, node in shaped)
+        return {self.graph.tensors[index].name: work for outputs, work in works for index in outputs}
 
     def hiding(self) -> set[str]:
-        """Return the result names of the SOFTMAX operators that a mask gives scores of exactly zero."""
+        """Return the result names of the SOFTMAX operators with scores of exactly zero, which come from a mask."""
         results = {item.outputs[0] for item in self.graph.nodes if item.node.spec.name == "SOFTMAX"}
         return {
             self.graph.tensors[index].name
@@ -142,10 +139,7 @@ class Examination:
         }
 
     def _isolated(self, layer: _OperatorErrors, shaped: SpecializedGraph, run: FloatRun) -> dict[int, Array] | None:
-        """Return the results of one operator for the float model's operands, as reals by float tensor index.
-
-        Return None if its operands are unknown, as in loops, or are state of the whole run.
-        """
+        """Return the real results of one operator, by float tensor; None if its operands are unknown, as in loops."""
         item, tensors = layer.item, shaped.graph.tensors
         operands = [None if index < 0 else self._operand(layer, tensors[index], index, run) for index in item.inputs]
         if any(value is None and index >= 0 for value, index in zip(operands, item.inputs, strict=True)):
@@ -210,16 +204,11 @@ class Examination:
             return node.spec.kernel_function(node)(operands)
 
     def _value(self, index: int, values: Mapping[int, Array], run: FloatRun, *, written: bool) -> Array:
-        """Return the operand of an operator, copied if it is written; variables have their initial contents."""
         info = self.graph.tensors[index]
-        if index in values:
-            found = values[index]
-        elif info.is_const:
-            found = info.array()
-        elif info.is_variable:
-            found = initial_contents(info)
+        if index not in values and (info.is_const or info.is_variable):
+            found = info.array() if info.is_const else initial_contents(info)
         else:
-            found = run.values[index]
+            found = values[index] if index in values else run.values[index]
         return found.copy() if written else found
 
 
@@ -304,7 +293,6 @@ def coded_constants(graph: Graph) -> dict[int, TensorInfo]:
 
 
 def _run_operator(shaped: SpecializedGraph, item: GraphNode, operands: list[Array | None]) -> Sequence[Array]:
-    """Run one operator by its host kernel, prepared for these shapes if its shapes are dynamic."""
     variant = shaped.variant(item.index)
     if item.index in shaped.open:
         shapes = tuple(
@@ -321,16 +309,12 @@ def _run_operator(shaped: SpecializedGraph, item: GraphNode, operands: list[Arra
 
 @dataclass(slots=True)
 class Effect:
-    """Noise that one rounding causes in each output, relative to the output's power.
+    """Noise that one rounding causes in each output, relative to the output's power."""
 
-    ``layers``: names of the layers that compute or read the rounded tensor. ``of_weights``: whether this tensor is a
-    constant. ``wide``: effect of the same rounding to 16 bits, if measured.
-    """
-
-    layers: frozenset[str]
-    of_weights: bool
+    layers: frozenset[str]  # names of the layers that compute or read the rounded tensor
+    of_weights: bool  # whether the tensor is a constant
     sums: list[list[float]] = field(default_factory=list)  # per output: sums of squared errors and values
-    wide: Effect | None = None
+    wide: Effect | None = None  # effect of the same rounding to 16 bits, if measured
 
     @property
     def noise(self) -> tuple[float, ...]:
@@ -377,10 +361,10 @@ def effects(examination: Examination, quantised: Graph) -> list[Effect]:
         if index in moved:
             continue  # the operator only moves codes
         effect = Effect(frozenset(readers.get(index, ())), of_weights=False)
-        _round(examination, effect, index, quantised.tensors[place])
+        _add_rounding(examination, effect, index, quantised.tensors[place])
         if max(effect.noise, default=0.0) > loud:
             effect.wide = Effect(effect.layers, of_weights=False)
-            _round(examination, effect.wide, index, _widened(quantised.tensors[place]))
+            _add_rounding(examination, effect.wide, index, _widened(quantised.tensors[place]))
         found.append(effect)
     originals = {_name(graph, item): item for item in graph.nodes if item.outputs}
     real = coded_constants(quantised)
@@ -400,8 +384,7 @@ def effects(examination: Examination, quantised: Graph) -> list[Effect]:
     return [effect for effect in found if any(effect.noise)]
 
 
-def _round(examination: Examination, effect: Effect, index: int, info: TensorInfo) -> None:
-    """Add to ``effect`` the outputs with the float model's tensor ``index`` rounded to the type of ``info``."""
+def _add_rounding(examination: Examination, effect: Effect, index: int, info: TensorInfo) -> None:
     for run in examination.runs:
         value = run.values.get(index)
         if value is not None:
@@ -411,18 +394,14 @@ def _round(examination: Examination, effect: Effect, index: int, info: TensorInf
 
 
 def _widened(info: TensorInfo) -> TensorInfo:
-    """Return ``info`` with 16-bit codes for the same range with the usual headroom."""
     assert info.quant is not None
     scale, zero = info.quant.scales[0], info.quant.zero_points[0]
     low, high = ((1.0 + WIDE_HEADROOM) * scale * (code - zero) for code in info.info.range)
     return replace(info, dtype="int16", quant=activation_params(low, high, "int16", symmetric=True))
 
 
-def effects_told(metric: str, errors: Mapping[str, float], names: Sequence[str], outputs: int) -> list[Effect]:
-    """Return effects of the layers called ``names``; their noise is the tensors' ``errors`` in a metric of visq.
-
-    Such errors accumulate over layers, so they only rank the layers; the search measures models in this order.
-    """
+def ranked_effects(metric: str, errors: Mapping[str, float], names: Sequence[str], outputs: int) -> list[Effect]:
+    """Return effects with the noise in a file of visq, whose errors accumulate over layers and only rank them."""
     squares = {name: errors[name] if metric == "mse" else errors[name] ** 2 for name in names if errors.get(name)}
     total = sum(squares.values())
     return [
@@ -432,7 +411,7 @@ def effects_told(metric: str, errors: Mapping[str, float], names: Sequence[str],
 
 
 def _of_constants(examination: Examination, item: GraphNode, constants: Mapping[int, Array]) -> list[Effect]:
-    """Return the effect of replacing ``constants`` of ``item``, keyed by position; [] if the operator cannot run."""
+    """Return the effect of other ``constants`` of ``item``, keyed by operand; [] if the operator cannot run."""
     if not constants or item.node.mutated or any(position >= len(item.inputs) for position in constants):
         return []
     effect = Effect(frozenset({_name(examination.graph, item)}), of_weights=True)
@@ -452,8 +431,8 @@ def _name(graph: Graph, item: GraphNode) -> str:
 def _coded_values(quantised: Graph, names: Mapping[int, str], known: Mapping[str, int]) -> dict[int, int]:
     """Map each tensor of the float model to the first tensor of ``quantised`` that holds its codes."""
     found: dict[int, int] = {}
-    made = {index for item in quantised.nodes for index in item.outputs} | set(quantised.inputs)
-    for index in sorted(made, key=lambda index: (quantised.tensors[index].name not in known, index)):
+    computed = {index for item in quantised.nodes for index in item.outputs} | set(quantised.inputs)
+    for index in sorted(computed, key=lambda index: (quantised.tensors[index].name not in known, index)):
         info = quantised.tensors[index]
         if index in names and info.is_coded:
             found.setdefault(known[names[index]], index)
@@ -504,13 +483,10 @@ LEAST_TARGET_COVERAGE = 0.95
 
 @dataclass(slots=True)
 class Coverage:
-    """Numbers of layers, weights and multiply-accumulates by precision, for layers with real values.
-
-    ``computing``: precisions of the layers that do more than move values.
-    """
+    """Numbers of layers, weights and multiply-accumulates by precision, for layers with real values."""
 
     by_precision: dict[str, Counter[str]] = field(default_factory=dict)
-    computing: set[str] = field(default_factory=set)
+    computing: set[str] = field(default_factory=set)  # precisions of layers that do more than move values
 
     def left(self, unit: str) -> int:
         """Return the number of layers, weights or multiplications (``unit``) that stay float."""

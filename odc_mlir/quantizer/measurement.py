@@ -18,9 +18,9 @@ from odc_mlir.runtime.reporting.scores import Recall, Scored
 
 
 def constant_outputs(every: Sequence[Sequence[Array]], places: Sequence[int] = ()) -> list[list[Array]]:
-    """Return constant outputs: zeros and, if ``every`` has several samples, the mean of each output.
+    """Return constant outputs: zeros and, for several samples, the mean of each output; [] if shapes vary.
 
-    Outputs that are no numbers, and outputs in ``places``, have their most frequent value. [] if shapes vary.
+    Outputs that are no numbers, and indices (``places``), have their most frequent value instead of the mean.
     """
     if any(array.shape != arrays[0].shape for arrays in every for array in arrays):
         return []
@@ -33,8 +33,7 @@ def constant_outputs(every: Sequence[Sequence[Array]], places: Sequence[int] = (
 def variation(every: Sequence[Sequence[Array]], places: Sequence[int] = ()) -> list[NDArray[np.float64]]:
     """Return for each output the squared distance of every sample from the mean, float64 [samples].
 
-    For outputs in ``places``, return the number of values that differ from the most frequent value. The result is zero
-    for an output that varies only by rounding, or in shape.
+    Indices (``places``) count as different or equal. Outputs that vary only by rounding, or in shape, have zeros.
     """
     # Minimum variation relative to an output's signal: smaller variation may come from float32 rounding.
     rounded = 1e-12
@@ -75,10 +74,7 @@ _OF_OUTPUTS = tuple(metric for metric in HIGHER_IS_BETTER if metric not in {*OF_
 
 
 def signal_and_noise(expected: Array, found: Array, counts: bool = False) -> tuple[float, float]:
-    """Return signal and noise of one tensor; if ``counts``, its size and the number of differing elements.
-
-    Only elements with a finite expected value count; a found value that is not finite counts as zero.
-    """
+    """Return signal and noise of the finite expected values; if ``counts``, the numbers of all and of wrong values."""
     if counts or expected.dtype.kind not in "biuf":
         return float(expected.size), float(np.count_nonzero(expected != found))
     a, b = expected.astype(np.float64), completed(expected, found)[0].astype(np.float64)
@@ -92,14 +88,12 @@ def signal_and_noise(expected: Array, found: Array, counts: bool = False) -> tup
 class Measurement:
     """Measures of each output over all samples, and the score if answers are known.
 
-    ``decisive``: powers of the tensors that decide the outputs, such as operands of softmax and logistic functions. In
-    these tensors, every sample shows noise; in the outputs, only undecided samples do. Columns in different units count
-    as separate tensors. ``lacking``: number of samples with non-finite values where the float model's are finite; such
-    values count as zeros. ``exceeding``: number of samples with finite values where the float model has none.
+    In the tensors that decide outputs, such as operands of softmax and logistic functions, every sample shows noise; in
+    the outputs, only undecided samples do. Columns in different units count as separate tensors.
     """
 
     outputs: list[Errors]
-    decisive: Powers
+    decisive: Powers  # powers of the tensors that decide the outputs
     results: Powers  # powers of the outputs themselves
     names: list[str]
     scored: Scored | None = None  # score by known answers
@@ -109,8 +103,8 @@ class Measurement:
     reals: list[list[Array]] = dataclasses.field(default_factory=list)  # outputs per sample, if kept
     lost: list[list[Lost]] = dataclasses.field(default_factory=list)  # lost columns per output
     recalls: list[Recall] = dataclasses.field(default_factory=list)  # per class, if labels are classes
-    lacking: int = 0
-    exceeding: int = 0
+    lacking: int = 0  # number of samples with values that are not finite, which count as zeros, unlike the float model
+    exceeding: int = 0  # number of samples with finite values where the float model has none
 
     @property
     def quality_db(self) -> float:
@@ -120,8 +114,7 @@ class Measurement:
     def better_than(self, other: Measurement, least_db: float) -> bool:
         """Return whether decisive tensors or outputs gain ``least_db`` beyond chance, and neither of the two loses.
 
-        Both are compared because a squashing function may hide the noise of many values. If lost columns are recovered,
-        the other columns may lose more than usual.
+        Both are compared because a squashing function may hide the noise of many values.
         """
         most_paid_db = 3.0  # accepted loss for the recovery of lost columns, half a bit
         most = most_paid_db if self.tells_more(other) else _MOST_LOST_DB
@@ -130,7 +123,7 @@ class Measurement:
         return better and not any(ours.worse_than(theirs, least_db) for ours, theirs in pairs)
 
     def tells_more(self, other: Measurement) -> bool:
-        """Return whether this model keeps columns that ``other`` loses, and loses no columns that ``other`` keeps."""
+        """Return whether this model keeps columns that ``other`` loses, and loses no other columns."""
         return _places(self.lost) < _places(other.lost)
 
     def worst(self) -> dict[str, float | None]:

@@ -73,17 +73,15 @@ def moments_of(module: ModuleOp, graph: Graph, samples: Sequence[Sequence[Array]
         try:
             found |= _inner_moments(graph, samples, names)
         except UnsupportedError as error:
-            LOG.info("what inputs are prepared to is not known: %s", error)
+            LOG.info("moments of prepared inputs are unknown: %s", error)
     return found
 
 
 def _inner_moments(graph: Graph, samples: Sequence[Sequence[Array]], names: set[str]) -> Moments:
     stepper, found = Stepper(graph, samples), {}
     for item in graph.nodes:
-        asked = [index for index in item.outputs if graph.tensors[index].name in names]
-        if not asked:
-            continue
-        stepper.run(item)
+        if asked := [index for index in item.outputs if graph.tensors[index].name in names]:
+            stepper.run(item)
         for info, index in ((graph.tensors[index], index) for index in asked):
             values = list(stepper.reals(index))
             if info.dtype == "float32" and _have_channels(values):
@@ -107,23 +105,19 @@ OPTIMISED = "circle-opt"
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Choices, except the scheme, for a quantised model.
-
-    ``headroom``: part by which ranges exceed observed ones. ``output_room``: whether outputs get room for rare values.
-    ``fitted``: whether weight-only schemes fit scales. ``precisions``: layers with another precision than the scheme's.
-    """
+    """Choices, except the scheme, for a quantised model."""
 
     normalize: bool = False
     normalize_outputs: bool = False
     equalize: str = "none"
     ranges: str = "minmax"
     range_options: tuple[tuple[str, Any], ...] = ()
-    headroom: float = 0.0
-    output_room: bool = False
-    fitted: bool = False
+    headroom: float = 0.0  # part by which ranges exceed observed ones
+    output_room: bool = False  # whether outputs get room for rare values
+    fitted: bool = False  # whether weight-only schemes fit scales
     rounding: bool = False
     correction: bool = False
-    precisions: tuple[tuple[str, PrecisionChoice], ...] = ()
+    precisions: tuple[tuple[str, PrecisionChoice], ...] = ()  # layers with another precision than the scheme's
 
     def normalizing(self, kind: str, model: FloatModel) -> Recipe:
         """Return the recipe with columns of inputs or outputs normalised as in ``model``."""
@@ -140,19 +134,14 @@ class Recipe:
 
 @dataclass
 class FloatModel:
-    """A float model ready to be quantised. Its ``module`` has no ranges.
-
-    ``records``: records of the calibration samples. ``held``: records of each part of the held-out samples. ``known``:
-    caches of refined codes, keyed by number of samples. ``equalization``: pairs of layers in the format of ONE's
-    fm-equalize. ``mends_columns``: whether small columns of inputs, which had few codes, were scaled or separated.
-    """
+    """Float model ready to be quantised; its ``module`` has no ranges."""
 
     module: ModuleOp
-    records: Records = field(default_factory=Records)
-    held: list[Records] = field(default_factory=list)
-    known: dict[int, RefinementCache] = field(default_factory=dict)
-    equalization: list[dict[str, Any]] = field(default_factory=list)
-    mends_columns: bool = False
+    records: Records = field(default_factory=Records)  # of the calibration samples
+    held: list[Records] = field(default_factory=list)  # of each part of the held-out samples
+    known: dict[int, RefinementCache] = field(default_factory=dict)  # by number of samples
+    equalization: list[dict[str, Any]] = field(default_factory=list)  # pairs of layers as in ONE's fm-equalize
+    mends_columns: bool = False  # whether small columns of inputs, which had few codes, were scaled or separated
 
     @cached_property
     def graph(self) -> Graph:
@@ -178,18 +167,14 @@ class FloatModel:
 
 @dataclass
 class Candidate:
-    """A quantised model, built from ``model`` by ``recipe``, and its measures.
-
-    ``measured``, ``measured_itself``: measures on the held-out samples and on all samples. ``unseen``, ``by_halves``:
-    measures of models by the same recipe that are built without the measured samples.
-    """
+    """Quantised model, built from ``model`` by ``recipe``, and its measures."""
 
     model: FloatModel
     recipe: Recipe
     module: ModuleOp
-    measured: Measurement | None = None
-    measured_itself: Measurement | None = None
-    unseen: Measurement | None = None
+    measured: Measurement | None = None  # on the held-out samples
+    measured_itself: Measurement | None = None  # on all samples
+    unseen: Measurement | None = None  # of models built without the measured samples, as is ``by_halves``
     by_halves: Measurement | None = None
     intervals: dict[str, Range] | None = None
     coverage: Coverage | None = None
@@ -259,7 +244,6 @@ def prepare(module: ModuleOp, scheme: Scheme | None = None) -> FloatModel:
 
 
 def _decode_weights(function: FuncOp, kept: str | None) -> None:
-    """Dequantise constants that float operators read, except constants of type ``kept``."""
     for op in quant_ir.all_ops(function):
         for index, operand in enumerate(op.operands):
             constant = quant_ir.constant_of(operand)
@@ -303,7 +287,7 @@ def equalized(model: FloatModel, kind: str, statistics: Statistics) -> FloatMode
 
 
 def normalized(model: FloatModel, samples: Sequence[Sequence[Array]], *, columns: bool = False) -> FloatModel | None:
-    """Return a copy, without records, that centres and scales its input channels; None if this is unnecessary.
+    """Return a copy with centred and scaled input channels, without records; None if this is unnecessary.
 
     ``columns``: give large columns of single-channel images separate channels.
     """
@@ -344,7 +328,6 @@ def outputs_normalized(
     """Return a copy that scales output columns to their units after the last layer, or None if nothing changes.
 
     ``axes``: column axes, keyed by output name. ``moved``: outputs with columns that operators only move.
-    ``statistics`` tell which columns differ in size, ``samples`` how far columns may reach.
     """
     channels = {name: statistics[name].channels for name in axes if name in statistics}
     differ = {name for name, found in channels.items() if found is not None and sizes_differ(*_ends(found))}
@@ -394,15 +377,14 @@ def _ranges_of_columns(graph: Graph, axes: Mapping[str, int], samples: Sequence[
 
 def _changed(module: ModuleOp, change: Callable[[], object]) -> bool:
     """Apply ``change``; return whether it changed constants or assigned precisions of ``module``."""
-    before = _told(module)
+    before = _contents(module)
     with typed_errors(STAGE):
         change()
     run_passes(make_context(), module, ("dce",))
-    return _told(module) != before
+    return _contents(module) != before
 
 
-def _told(module: ModuleOp) -> list[str | None]:
-    """Return the digests of all constants, and the assigned precisions, in program order."""
+def _contents(module: ModuleOp) -> list[str | None]:
     ops = list(module.walk())
     digests = [op.blob.digest for op in ops if isinstance(op, ConstOp)]
     return [*digests, *(quant_ir.read_word(op, quant_ir.PRECISION) for op in ops if isinstance(op, CircleOp))]
@@ -437,9 +419,9 @@ def float_reasons(module: ModuleOp) -> dict[str, str]:
 def limited_masks(model: FloatModel, samples: Sequence[Sequence[Array]]) -> FloatModel:
     """Return a copy with mask values no larger than necessary; ``model`` itself if it has no masks.
 
-    A mask is limited only if no softmax score changes in the first samples, except scores of fully masked rows.
+    No softmax score of the first samples changes, except scores of fully masked rows.
     """
-    terms = _terms(model)
+    terms = _masks_by_softmax(model)
     if not terms:
         return model
     most_samples = 8  # a mask hides the same positions in nearly every run
@@ -461,14 +443,15 @@ def limited_masks(model: FloatModel, samples: Sequence[Sequence[Array]]) -> Floa
         run_passes(make_context(), module, ("dce",))
         found = _values(graph_of(module), samples, terms.keys())
         pairs = {name: zip(seen_values[name], found[name], strict=True) for name in terms if name not in changed}
-        wrong = {name for name, every in pairs.items() if not all(_is_same(old, new) for old, new in every)}
+        wrong = {
+            name for name, every in pairs.items() if not all(_are_equal_unless_masked(old, new) for old, new in every)
+        }
         if not wrong:
             return FloatModel(module)
         changed |= wrong
 
 
-def _terms(model: FloatModel) -> dict[str, list[TermSource]]:
-    """Return the possible masks of each SOFTMAX, keyed by its name."""
+def _masks_by_softmax(model: FloatModel) -> dict[str, list[TermSource]]:
     function = main_of(model.module)
     result = {}
     for op in quant_ir.all_ops(function):
@@ -480,7 +463,6 @@ def _terms(model: FloatModel) -> dict[str, list[TermSource]]:
 
 
 def _values(graph: Graph, samples: Sequence[Sequence[Array]], names: Set[str]) -> dict[str, list[Array]]:
-    """Return the computed tensors with these names for each sample."""
     infos = enumerate(graph.tensors)
     wanted = {index: info.name for index, info in infos if info.name in names and not info.is_const}
     run = run_with(graph, wanted)
@@ -493,8 +475,7 @@ def _range(values: Sequence[Array]) -> Range:
     return min((low for low, _ in ends), default=np.inf), max((high for _, high in ends), default=-np.inf)
 
 
-def _is_same(old: Array, new: Array) -> bool:
-    """Return whether softmax scores are equal in all rows that are not fully masked."""
+def _are_equal_unless_masked(old: Array, new: Array) -> bool:
     all_hidden = (old == old[..., :1]).all(axis=-1) if old.ndim else np.False_
     return bool(((old == new).all(axis=-1) | all_hidden).all())
 
@@ -521,7 +502,6 @@ class _Makers:
 
 
 def _norms(makers: _Makers, item: GraphNode) -> Iterator[GraphNode]:
-    """Yield the operators of a normalisation that ends in the root ``item``."""
     if item.node.spec.name not in ("RSQRT", "SQRT"):
         return
     total = makers.operand(item, "ADD")
@@ -535,7 +515,6 @@ def _norms(makers: _Makers, item: GraphNode) -> Iterator[GraphNode]:
 
 
 def _softmaxes(makers: _Makers, item: GraphNode) -> Iterator[GraphNode]:
-    """Yield the operators of a softmax that ends in the division ``item``."""
     if item.node.spec.name != "DIV":
         return
     top, total = (makers.of(index) for index in item.inputs)
@@ -548,6 +527,7 @@ def _softmaxes(makers: _Makers, item: GraphNode) -> Iterator[GraphNode]:
     yield from (difference, top)
 
 
+# Pattern -> function that yields the operators of a match, given the last one.
 PATTERNS: Mapping[str, Callable[[_Makers, GraphNode], Iterator[GraphNode]]] = {
     "layernorm": _norms,
     "softmax": _softmaxes,
@@ -555,7 +535,7 @@ PATTERNS: Mapping[str, Callable[[_Makers, GraphNode], Iterator[GraphNode]]] = {
 
 
 def layers_of(graph: Graph, pattern: str) -> list[str]:
-    """Return the result names of the layers in matches of a pattern that may need more bits."""
+    """Return the result names of the operators in matches of a pattern."""
     makers = _Makers(graph)
     found = (graph.tensors[part.outputs[0]].name for item in graph.nodes for part in PATTERNS[pattern](makers, item))
     return list(dict.fromkeys(found))

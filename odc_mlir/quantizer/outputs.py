@@ -92,8 +92,7 @@ def decisive_tensor(graph: Graph, output: int, places: Places | None) -> int:
 def is_in_order(graph: Graph, output: int, axis: int | None) -> bool:
     """Return whether the tensor that decides ``output`` has the float model's order of elements.
 
-    A quantised model may compute in another order of axes: it then transposes the result, or searches along another
-    axis than the float model's ``axis`` from the end.
+    ``axis``: axis, from the end, along which the float model searches; None without a search.
     """
     if axis is not None:
         found = places_of(graph, output)
@@ -110,7 +109,7 @@ def is_varied(winners: Sequence[int], classes: int, most: float = _MOST_WON) -> 
 
 
 def are_scores(rows: NDArray[np.float64], alone: bool = True) -> bool:
-    """Return whether ``rows``, [samples, classes], of an output look like scores; ``alone``: there is no other output.
+    """Return whether ``rows``, [samples, classes], look like scores; ``alone``: the model has no other output.
 
     Different samples have different winning classes. If one class wins most samples, as the largest of several
     quantities may too, the sum of scores decides: training by cross entropy does not change the sum, so it varies less
@@ -124,17 +123,15 @@ def are_scores(rows: NDArray[np.float64], alone: bool = True) -> bool:
         return False
     if alone and is_varied(winners, rows.shape[1]):
         return True
-    return is_varied(winners, rows.shape[1], most_won_by_a_score) and _part_of_sum(rows) <= least_of_sum
+    return is_varied(winners, rows.shape[1], most_won_by_a_score) and _relative_variance_of_sum(rows) <= least_of_sum
 
 
-def _part_of_sum(rows: NDArray[np.float64]) -> float:
-    """Return the variance of row sums relative to independent columns."""
+def _relative_variance_of_sum(rows: NDArray[np.float64]) -> float:
     with np.errstate(all="ignore"):  # values may be infinite or NaN, or may not vary
         return float(rows.sum(axis=1).var() / rows.var(axis=0).sum())
 
 
-def _are_like_neighbours(rows: NDArray[np.float64]) -> bool:
-    """Return whether neighbouring columns differ far less than other pairs; this is not so for classes."""
+def _neighbours_are_alike(rows: NDArray[np.float64]) -> bool:
     # Largest mean squared difference of neighbours relative to all pairs of columns; classes have about 1.
     most_of_neighbours = 0.5
     with np.errstate(all="ignore"):
@@ -148,7 +145,7 @@ def _are_like_neighbours(rows: NDArray[np.float64]) -> bool:
 def _are_steps(rows: NDArray[np.float64]) -> bool:
     """Return whether columns look like steps of a series: they rise and fall together, neighbours most of all."""
     least_of_sum = 2.0  # variance of the sum relative to independent columns, which have 1
-    return _part_of_sum(rows) >= least_of_sum and _are_like_neighbours(rows)
+    return _relative_variance_of_sum(rows) >= least_of_sum and _neighbours_are_alike(rows)
 
 
 def remedy_of_guess(has_labels: bool) -> str:
@@ -161,7 +158,7 @@ def doubt_of_scores(name: str, rows: NDArray[np.float64], alone: bool = True, ha
     remedy = remedy_of_guess(has_labels)
     winners = np.argmax(rows, axis=1).tolist()
     if are_scores(rows, alone):
-        if not _are_like_neighbours(rows):
+        if not _neighbours_are_alike(rows):
             return None
         return (
             f"output {name!r} is taken for scores of classes, though neighbouring columns are alike, as steps of a "
@@ -220,7 +217,7 @@ class Places:
 
 
 def share_of_ties(expected: Array, least: Array, found: Array, chosen: Array) -> NDArray[np.float64]:
-    """Return the weight of answers whose values in ``found``, [..., classes] like ``expected``, are ``chosen``.
+    """Return the weights of answers with the values ``chosen`` in ``found``, which is [..., classes] like ``expected``.
 
     The weight is 1 for a single highest class whose expected score is at least ``least``, and 1 / n for n tied classes.
     It is 0 if a tied class is below ``least``, and 1 if the float model ties the same classes.
@@ -267,10 +264,7 @@ class Answering:
 
 
 def answering(graph: Graph, outputs: Sequence[Array], labels: int) -> Answering:
-    """Return the output that ``labels`` are compared with.
-
-    This is the first output, or the indices of a TOPK_V2 if there is a label for each of its rows.
-    """
+    """Return the output that labels are compared with: the first, or the indices of a TOPK_V2 with a label per row."""
     node = last_operator(graph, graph.outputs[0])
     if node is None or node.node.spec.name != "TOPK_V2" or labels * outputs[0].shape[-1] != outputs[0].size:
         return Answering()
@@ -308,16 +302,13 @@ _MORE_OF_IT, _MORE_OF_THEM = (
 
 @dataclass(slots=True)
 class Columns:
-    """Least and largest finite value of each column of one output, float64 [columns]; empty for outputs of integers.
-
-    ``axis``: axis of the columns. ``total``, ``squares``, ``noise``: sums of values, of their squares and of squared
-    errors.
-    """
+    """Least and largest finite value of each column of one output, float64 [columns]; empty for outputs of integers."""
 
     low: NDArray[np.float64]
     high: NDArray[np.float64]
     axis: int = -1
     values: int = 0  # number of values per column
+    # Sums of values, of their squares, and of squared errors.
     total: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
     squares: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
     noise: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
@@ -378,17 +369,14 @@ class Columns:
 
     @property
     def wider_ranges(self) -> NDArray[np.float64]:
-        """Limits that columns may reach, [2, columns], at the largest deviation of any column in standard deviations.
-
-        No range is more than twice the observed one, because room costs codes.
-        """
+        """Limits that columns may reach, [2, columns], if all deviate as far as any, in standard deviations."""
         mean = self.total / max(1, self.values)
         deviation = np.sqrt(np.maximum(self.variation, 0.0) / max(1, self.values))
         farthest = np.maximum(self.high - mean, mean - self.low)
         with np.errstate(all="ignore"):  # values that are not finite are ignored
             parts = farthest / deviation
             reach = deviation * np.max(parts, where=np.isfinite(parts), initial=0.0)
-            half = (self.high - self.low) / 2
+            half = (self.high - self.low) / 2  # room costs codes, so ranges become at most twice as wide
             return np.stack(
                 [np.clip(mean - reach, self.low - half, self.low), np.clip(mean + reach, self.high, self.high + half)]
             )
@@ -410,7 +398,7 @@ class Columns:
 
 
 def columns_of(arrays: Sequence[Array], are_along: Callable[[int], bool | None]) -> list[Columns]:
-    """Return the columns of an output: those along the axis of separate quantities, if any, then the last axis.
+    """Return the columns of an output: those along an axis of separate quantities, if any, and those of the last axis.
 
     An axis other than the batch holds quantities if one scale is too coarse for its columns, columns explain how much
     elements vary, and channels ``are_along`` it. If this is unknown, the columns must be few.
@@ -420,15 +408,14 @@ def columns_of(arrays: Sequence[Array], are_along: Callable[[int], bool | None])
         return [last]
     for axis in range(1, arrays[0].ndim - 1):
         columns = Columns.of(arrays, axis)
-        if columns.are_single and columns.differ and _tell(columns, arrays):
+        if columns.are_single and columns.differ and _columns_explain(columns, arrays):
             known = are_along(axis)
             if known or (known is None and len(columns.low) <= MOST_SINGLE):
                 return [columns, last]
     return [last]
 
 
-def _tell(columns: Columns, arrays: Sequence[Array]) -> bool:
-    """Return whether the column of an element explains its variation; rows of images also vary within a row."""
+def _columns_explain(columns: Columns, arrays: Sequence[Array]) -> bool:
     # Minimum part of the variance of the elements' log variations that columns explain: columns of quantities explain
     # more, positions in images and sequences less.
     least_told = 0.9
@@ -446,15 +433,12 @@ def _tell(columns: Columns, arrays: Sequence[Array]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Lost columns of one output: their indices along ``axis``, out of ``columns`` columns.
+    """Lost columns of one output."""
 
-    ``are_shares``: their operator, such as SOFTMAX, gives all columns the same range, which no scale changes.
-    """
-
-    places: list[int]
+    places: list[int]  # indices along ``axis``
     axis: int
-    columns: int
-    are_shares: bool = False
+    columns: int  # number of all columns
+    are_shares: bool = False  # whether their operator, such as SOFTMAX, gives all columns the same range
 
     def text(self, name: str) -> str:
         """Return the text about the lost columns of output ``name``."""
@@ -475,10 +459,7 @@ class Lost:
 
 
 def lost_output_text(name: str, varies_by: float | None = None, *, are_shares: bool = False, known: bool = True) -> str:
-    """Return the text for a lost output.
-
-    ``varies_by``: its small variation; ``known``: a model built from all samples loses the output too.
-    """
+    """Return the text for a lost output; ``known``: a model built from all samples loses it too."""
     what = f"output {name!r} varies in the float model and is lost in the quantised one"
     if not known:
         return f"{what}, made without the samples that it is judged on: give more like those that are far from others"

@@ -256,10 +256,7 @@ WIDE_BITS = 16  # bits of wide values
 
 @dataclass
 class Pricing:
-    """Costs of the layers ``names`` at the precisions ``levels``.
-
-    ``fixed``: layers whose precision the user chose. ``pinned``: layers without level 1, set by :meth:`costs`.
-    """
+    """Costs of the layers ``names`` at the precisions ``levels``; ``fixed``: precisions that the user chose."""
 
     evaluator: Evaluator
     fixed: Mapping[str, PrecisionChoice]
@@ -267,7 +264,7 @@ class Pricing:
     build: Callable[[Mapping[str, str]], Candidate]
     names: Sequence[str]
     levels: Sequence[str]
-    pinned: set[str] = field(default_factory=set)
+    pinned: set[str] = field(default_factory=set)  # layers without level 1, set by :meth:`costs`
     _placements: dict[str, Placement | None] = field(default_factory=dict)  # by the precision of all layers
     _leaving: list[list[bool]] = field(default_factory=list)  # per layer and level: whether it leaves the target
 
@@ -298,10 +295,7 @@ class Pricing:
         return rows
 
     def of_scheme(self, free: Sequence[int]) -> list[int]:
-        """Return the layers with a choice that count for the scheme's level.
-
-        If the next level differs only in weights, layers without weights are the same in both levels and do not count.
-        """
+        """Return the ``free`` layers that differ between the first two levels, which may differ only in weights."""
         if len(self.levels) < 2 or not self._keep_values()[0]:
             return list(free)
         weights = self.examination.weights()
@@ -329,7 +323,6 @@ class Pricing:
         ]
 
     def _left(self, candidate: Candidate) -> list[list[bool]]:
-        """Return per layer and level whether the layer leaves the target; empty without a target."""
         if self.evaluator.plain is None:
             return []
         columns = [self._placement(candidate, step) for step in self.levels]
@@ -339,7 +332,6 @@ class Pricing:
         ]
 
     def _placement(self, candidate: Candidate, step: str) -> Placement | None:
-        """Return the placement of the model with all layers in precision ``step``; None if that cannot be built."""
         assert self.evaluator.target is not None
         if step not in self._placements:
             movable = [name for name in self.names if name not in self.fixed]
@@ -378,6 +370,5 @@ class Pricing:
 
 
 def _work_in(step: str) -> float:
-    """Return the work of a layer in bits of values, which 4-bit weights halve."""
     few_bits = 4  # bits of narrow weights
     return bits_of(step, of_weights=False) * (0.5 if bits_of(step, of_weights=True) == few_bits else 1.0)

@@ -16,7 +16,7 @@ from typing import Any
 
 from odc_mlir.quantizer import pareto
 from odc_mlir.quantizer.evaluator import Evaluator
-from odc_mlir.quantizer.layers import Effect, effects, effects_told
+from odc_mlir.quantizer.layers import Effect, effects, ranked_effects
 from odc_mlir.quantizer.measurement import GOOD_DB, Measurement
 from odc_mlir.quantizer.models import Candidate
 from odc_mlir.quantizer.policy import schemes
@@ -61,16 +61,13 @@ def outputs_db(measured: Measurement) -> tuple[float, ...]:
 
 @dataclass
 class PrecisionSearch:
-    """Search for precisions of the layers called ``names``; ``fixed``: precisions that the user chose.
-
-    ``plain_db``: SQNR of outputs without help. ``known_errors``: metric and errors by layer, used without measuring.
-    """
+    """Search for precisions of the layers called ``names``; ``fixed``: precisions that the user chose."""
 
     evaluator: Evaluator
     fixed: Mapping[str, PrecisionChoice]
     names: list[str]
-    plain_db: tuple[float, ...]
-    known_errors: tuple[str, Mapping[str, float]] | None = None
+    plain_db: tuple[float, ...]  # SQNR of outputs without help
+    known_errors: tuple[str, Mapping[str, float]] | None = None  # metric and errors by layer, used without measuring
     tried: dict[_Key, Tried] = field(default_factory=dict, init=False)
     chosen: Tried | None = field(default=None, init=False)
     _slower: float = field(default=1.0, init=False)  # time of the last package relative to its estimate
@@ -138,21 +135,18 @@ class PrecisionSearch:
         return Tried(precisions, candidate, metrics, outputs_db(measured), measured.lacking)
 
     def _built(self, precisions: Mapping[str, str], **fields: Any) -> Candidate:
-        """Build a candidate with other precisions, and with other ``fields`` of its recipe."""
         first = self._first.candidate
         recipe = replace(first.recipe.with_precisions(precisions, self.fixed), **fields)
         return self.evaluator.built(first.model, recipe)
 
     def _sensitivity(self, candidate: Candidate) -> list[Effect]:
-        """Return the effect of each rounding on the outputs, measured or read from a file."""
         if self.known_errors is None:
             return effects(self._examination, candidate.graph)
-        return effects_told(*self.known_errors, self.names, len(self.plain_db))
+        return ranked_effects(*self.known_errors, self.names, len(self.plain_db))
 
     # Aims.
 
     def _aims(self) -> tuple[float, ...]:
-        """Return the SQNR aim of each output if the target prices wider values, else no aims."""
         if self.options.definition.weights_only or not self._runs(schemes.wider_values(self.options.scheme)):
             return ()
         return tuple(-math.inf if db >= GOOD_DB else min(GOOD_DB + GAIN_DB, db + GAIN_DB) for db in self.plain_db)
@@ -175,7 +169,6 @@ class PrecisionSearch:
     # Costs and noise.
 
     def _problem(self, candidate: Candidate, *, host: bool) -> pareto.Problem:
-        """Return costs and noise of all layers; ``host``: layers may leave the target. Float layers add no noise."""
         costs = self._pricing.costs(candidate, host=host)
         precisions = self._examination.precisions(candidate.graph)
         places = {
@@ -206,7 +199,6 @@ class PrecisionSearch:
     # Measuring along the front.
 
     def _accurate(self, candidate: Candidate, aims: Sequence[float]) -> pareto.Levels | None:
-        """Return the cheapest accurate choice; None if there is none, or if it is the plain choice."""
         most_time = 4.0  # limit on the time, relative to the plain model
         margin, holds = self._strict, self.confirmed(self._first)
         may_leave = self.rules is not None and not holds
@@ -243,17 +235,14 @@ class PrecisionSearch:
         return None
 
     def _nearest(self, aims: Sequence[float]) -> tuple[float, ...]:
-        """Return ``aims`` lowered to slightly below the nearest measured model within the limits.
-
-        Return no aims if even this model lacks more than half of the gain, and is not worth its time.
-        """
+        """Return ``aims`` lowered to just below the nearest model within the limits; none if it gains too little."""
         lacking = min(
             (tried.lacks(aims) for tried in self.tried.values() if tried.holds(self.limits)), default=math.inf
         )
         return tuple(aim - max(lacking, 0.0) - _NEAR_DB for aim in aims) if lacking <= GAIN_DB / 2 else ()
 
     def _points(self, problem: pareto.Problem) -> list[pareto.Point]:
-        """Return the front without the plain point, and without points that almost entirely leave target or scheme."""
+        """Return the front without the plain point, and without points that mostly leave target or scheme."""
         points = [p for p in pareto.front(problem) if self._pricing.kept(p.levels) >= self.evaluator.min_coverage]
         if self._budget is not None:
             return points
@@ -280,7 +269,6 @@ class PrecisionSearch:
         return points[place].levels if self._is_covered(self._made(points[place].levels)) else None
 
     def _is_covered(self, tried: Tried) -> bool:
-        """Return whether the model is sufficiently quantised, and its precisions are allowed within the budget."""
         share = self.evaluator.share(tried.candidate)
         is_allowed = self._budget is None or {*self._levels}.issuperset(tried.precisions.values())
         return share > 0.0 and share >= self.evaluator.min_coverage and is_allowed
@@ -303,9 +291,9 @@ class PrecisionSearch:
     # Within a budget.
 
     def least(self, candidate: Candidate, *, holds: bool) -> tuple[Candidate, bool]:
-        """Return the cheapest sufficiently quantised model within the limits, and True.
+        """Return the cheapest model within the limits and True, else the cheapest of all and False.
 
-        Without such a model, return the cheapest of all, and False. ``holds``: ``candidate`` keeps the limits.
+        Only sufficiently quantised models count. ``holds``: whether ``candidate`` keeps the limits.
         """
         others = (tried for tried in self.tried.values() if tried is not self.chosen)
         ordered = sorted((tried for tried in others if self._is_covered(tried)), key=self._cost)
@@ -323,11 +311,9 @@ class PrecisionSearch:
         return any(self._is_covered(tried) and self._cost(tried) > most for tried in self.tried.values())
 
     def _best_within_budget(self, candidate: Candidate) -> Tried | None:
-        """Return the most accurate model within the budget, preferably within the limits; None if nothing fits.
-
-        With a budget of bytes, layers leave the target only if no other model keeps the limits.
-        """
+        """Return the most accurate model within the budget, preferably within the limits; None if nothing fits."""
         found: Tried | None = None
+        # With a budget of bytes, layers leave the target only if no other model keeps the limits.
         for host in (True,) if self.rules is None or self._limits_time else (False, True):
             problem = self._problem(candidate, host=host)
             points = self._points(problem)[::-1]
@@ -356,7 +342,6 @@ class PrecisionSearch:
         return self._holding() if left else None
 
     def _holding(self) -> Tried | None:
-        """Return a model within budget and limits from the few most accurate models, else from the few cheapest."""
         others = [tried for tried in self.tried.values() if tried.holds(self.limits) and self._may_fit(tried)]
         accurate = sorted(others, key=lambda tried: -min(tried.outputs_db, default=math.inf))
         cheap = sorted(others, key=self._cost)
@@ -368,7 +353,6 @@ class PrecisionSearch:
     def _first_kept(
         self, among: Iterable[Tried], is_wanted: Callable[[Tried], bool] = lambda tried: True
     ) -> Tried | None:
-        """Return the first model that is confirmed to keep the limits and ``is_wanted``; few models are judged anew."""
         most_confirmed = 4  # maximum number of models that are cross-validated here
         left = most_confirmed
         for tried in among:
@@ -383,10 +367,7 @@ class PrecisionSearch:
     # Models within the budget.
 
     def _within(self, problem: pareto.Problem, points: Sequence[pareto.Point]) -> pareto.Levels | None:
-        """Return the most accurate choice within the budget, if any; ``points``: the front, most accurate first.
-
-        Estimates of time are corrected by the time of the last package, until the choice itself has been compiled.
-        """
+        """Return the most accurate choice within the budget, if any; ``points``: the front, most accurate first."""
         most_compiled = 6  # maximum number of choices that are compiled to know their time
         as_asked = self._levels.index(self.options.scheme)
         plain = tuple(0 if name in self._pricing.pinned else as_asked for name in self.names)
@@ -394,7 +375,7 @@ class PrecisionSearch:
         always = [plain, problem.plain]
         if not self._limits_time:
             return self._most_accurate(self._affordable(points, always))
-        timed: list[pareto.Levels] = []
+        timed: list[pareto.Levels] = []  # estimates are corrected until the choice itself has been compiled
         for _ in range(most_compiled):
             found = self._most_accurate(self._affordable(points, [*always, *timed]))
             asked = found or min(
@@ -437,7 +418,6 @@ class PrecisionSearch:
         return self._is_covered(tried) and (self._budget is None or self._cost(tried) <= self._budget)
 
     def _may_fit(self, tried: Tried) -> bool:
-        """Return whether the model may be within the budget, considering that estimates of time may be too high."""
         too_high = 1.1  # largest ratio of an estimate to the time of the package
         if self._budget is None or self.rules is None or not self._limits_time:
             return self._fits(tried)

@@ -51,11 +51,9 @@ from odc_mlir.transforms.quant.quant_attach_ranges import ranges_of as ranges_by
 
 @dataclass
 class Quantized(ModelFile):
-    """A quantised model.
+    """Quantised model with a verdict on its accuracy; docs/quantisation.md explains the verdict's keys.
 
-    ``model``: module in the circle dialect with quantised types. ``verdict``: accuracy; see docs/quantisation.md for
-    its keys. ``records``: records of the float model ``original``. ``equalization``: pairs of layers in the format of
-    ``.json`` files for ``equalize``.
+    ``records``: records of the float model ``original``. ``equalization``: pairs of layers, as ``equalize`` reads them.
     """
 
     model: ModuleOp
@@ -229,7 +227,6 @@ def quantize(
 def _check_sources(
     calibration: Calibration | None, evaluation: Calibration | None, labels: Labels | None, records: object
 ) -> None:
-    """Raise InputError or OptionError for arguments that are not samples, labels or records."""
     for what, source in (("calibration", calibration), ("evaluation", evaluation)):
         if not isinstance(source, Iterable | os.PathLike | Samples | None):
             raise InputError(f"{what} is {source!r}, expected samples", hint="give a file, or a list of samples")
@@ -259,10 +256,7 @@ def _with_brought(options: Options, brought: Types) -> Options:
 
 
 def _completed(chosen: dict[str, Any], brought: Types) -> dict[str, Any]:
-    """Return the options with the scheme that a fake-quantised model was trained for, unless a scheme is given.
-
-    Weights get the form that the target runs best; a CPU counts as a reader of the file.
-    """
+    """Return the options with the scheme of a fake-quantised model, and with the form of weights for the target."""
     says = chosen.get("scheme") or chosen.get("config") or chosen.get("mixed") not in (None, *SWITCH, True, False)
     chosen |= {"scheme": scheme_of(brought)} if brought and not says else {}
     target = chosen.get("target")

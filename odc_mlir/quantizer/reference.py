@@ -159,7 +159,7 @@ class Reference:
         return all(map(kinds.alike, zip(*self.outputs, strict=True)))
 
     def untold(self) -> list[tuple[int, bool]]:
-        """Return numbers of outputs that are equal for all of several samples, and whether this is acceptable.
+        """Return the outputs that are equal for all of several samples, each with whether this is acceptable.
 
         It is acceptable if outputs do not depend on inputs, are not real, or share an operator with varying outputs.
         """
@@ -234,7 +234,7 @@ class Reference:
 
     @property
     def doubts_of_scores(self) -> dict[int, str]:
-        """Texts about outputs that may hold either class scores or numbers, keyed by place."""
+        """Texts about outputs that may hold either class scores or numbers, keyed by output number."""
         found = {}
         for place in range(len(self.graph.outputs)):
             # If another output is a search in this operator's results, its indices are the answers.
@@ -250,7 +250,6 @@ class Reference:
         return len(self.graph.outputs) - len(self.places) <= 1
 
     def _rows(self, place: int, classes: int | None = None) -> NDArray[np.float64]:
-        """Return output ``place`` of all samples as [samples, elements], or as rows of ``classes`` elements."""
         values = np.stack([np.ravel(outputs[place]) for outputs in self.outputs]).astype(np.float64)
         return values if classes is None else values.reshape(-1, classes)
 
@@ -275,11 +274,7 @@ class Reference:
 
     @cached_property
     def answers_of_one(self) -> list[Answers]:
-        """Number of answers of a sample (indices or rows of classes), for each output of answers.
-
-        Among several rows, such as pixels along an edge, some are always undecided. A single class with scores should
-        agree exactly.
-        """
+        """Number of answers of a sample (indices or rows of classes), for each output of answers."""
         found = []
         for place in self._deciding:
             classes = self.classes(place)
@@ -287,6 +282,7 @@ class Reference:
                 width = 1 if place in self.places else classes
                 mean = sum(outputs[place].size for outputs in self.outputs) / len(self.outputs)
                 count = 1.0 if width is None else mean / width
+                # Of several rows, such as pixels along an edge, some are always undecided.
                 is_single = self._kinds[place] in kinds.SOFTMAX and count == 1.0
                 found.append(Answers(self.names[place], kinds.SHARE if is_single else kinds.DECIDED, count))
         return found
@@ -306,10 +302,7 @@ class Reference:
         return len(self.places) < len(self.graph.outputs)
 
     def decides_alike(self, number: int, found: Array, place: int = 0) -> float:
-        """Return 1 if ``found`` chooses a class with at least half the odds of the float model's choice, else 0.
-
-        The result is a mean over rows. Ties count as fractions; see :func:`odc_mlir.quantizer.outputs.share_of_ties`.
-        """
+        """Return the share of rows in which ``found`` chooses a class with half the odds of the best, or more."""
         array = self.outputs[number][place]
         width = self.classes(place) or array.size
         if not width:
@@ -332,16 +325,13 @@ class Reference:
         )
 
     def _may_have_scores(self, place: int) -> bool:
-        """Return whether output ``place`` may be logits of one answer, that is, one row unlike an input in size."""
+        """Return whether output ``place`` may hold logits of one answer: one row, unlike each input in size."""
         first, inputs = self.outputs[0][place], {np.size(array) for array in self.samples[0]}
         is_row = first.ndim == 2 and first.shape[0] == 1 and first.size not in inputs
         return is_row and self._may_have_rows(place)
 
     def _span(self, place: int) -> float | None:
-        """Return the range to relate errors of output ``place`` to: the operator's range, else the range over samples.
-
-        For a constant output, return the magnitude, or None if the output is zero.
-        """
+        """Return the range that errors of an output are relative to: its operator's, else that of the samples."""
         if place in self.places:
             return None
         if self.is_bounded(place):
@@ -371,10 +361,7 @@ class Reference:
         return self._compared(parts, [info.name for info in outputs], keep)
 
     def unsettled(self, measured: Measurement) -> dict[int, float]:
-        """Return, by output of scores, the squared error of a score of 0.5, computed from the errors of logits.
-
-        If all samples have scores near 0 or 1, scores hide errors of logits.
-        """
+        """Return, by output, the squared error that the errors of logits would cause in a score of 0.5."""
         # Squared slope of the logistic function at 0; for SOFTMAX, two scores have this slope, each for two logits.
         slopes = {"SOFTMAX": 1 / 4, "LOGISTIC": 1 / 16}
         found = {}
@@ -453,11 +440,9 @@ class Reference:
     def _metered(
         self, parts: Sequence[_Runs], meters: Sequence[ErrorMeter | PlaceMeter], columns: Sequence[Sequence[Columns]]
     ) -> Iterator[tuple[int, Sequence[Array], _Run, bool]]:
-        """Yield each sample's number, expected outputs, outputs of the part in turn, and whether numbers are missing.
-
-        Several small outputs are metered together, because calls would take most of the time.
-        """
-        most_together = 1 << 16  # maximum number of elements: half a megabyte of floats fits the cache
+        """Meter and yield each sample's number, expected outputs, outputs, and whether the outputs lack numbers."""
+        # Small outputs are metered together, because calls take time; half a megabyte of floats fits the cache.
+        most_together = 1 << 16
         count = max(1, most_together // max(1, sum(array.size for array in self.outputs[0])))
         for start in range(0, len(self.outputs), count):
             outputs = self.outputs[start : start + count]
@@ -480,7 +465,6 @@ class Reference:
             yield from zip(range(start, start + len(outputs)), outputs, found, lacks, strict=True)
 
     def _lost(self, place: int, found: Sequence[Columns]) -> list[Lost]:
-        """Return the columns of output ``place`` that are lost in a model with the columns ``found``."""
         lost, are_shares = [], self.are_shares(place)
         for number, (columns, others) in enumerate(zip(self._columns[place], found, strict=True)):
             places = columns.lost(others, single=number == 0 and self.splits(place))

@@ -141,10 +141,7 @@ class Learner:
 
 
 def learn(reference: Graph, learners: Sequence[Learner], samples: Samples) -> None:
-    """Fill the caches of ``learners`` in one run of the float model; each uses its own ``runs`` of ``samples``.
-
-    Raises UnsupportedError for models that cannot run operator by operator.
-    """
+    """Fill the caches of ``learners`` in one run of the float model; raise UnsupportedError as ``Stepper`` does."""
     ideal: Stepper | None = None
     pairs = [(layer, learner) for learner in learners for layer in learner.layers]
     for _, group in groupby(sorted(pairs, key=_place), key=_place):
@@ -249,9 +246,9 @@ class _LayerPair:
         return product.weights(codes.astype(self.weights.info.array().dtype)), scales
 
     def correct(self, real: Stepper, codes: Array | None, ideal: Floats, seen: Floats) -> Array:
-        """Correct the bias in the running quantised model; return the correction in units of the bias's codes.
+        """Correct the bias in the running model ``real``; return the correction in units of the bias's codes.
 
-        ``ideal`` and ``seen``: means of the inputs in each run, of the float model and of the quantised one.
+        ``ideal``, ``seen``: means of the inputs in each run of the float model, and of the quantised model.
         """
         assert self.bias is not None
         coded = self.weights.info.array() if codes is None else codes
@@ -351,7 +348,6 @@ class _RefinedConstant:
 
 
 def _readers(graph: Graph, tensor: int) -> int:
-    """Return the number of operands and outputs that are ``tensor`` or its dequantised values."""
     count = graph.outputs.count(tensor)
     for item in graph.nodes:
         places = item.inputs.count(tensor)

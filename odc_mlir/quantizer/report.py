@@ -134,7 +134,6 @@ def _limits(verdict: Mapping[str, Any]) -> Html:
 
 
 def _scores(verdict: Mapping[str, Any]) -> Html:
-    """Return the scores of both models, with intervals where known."""
     scores = verdict["scores"]
     if scores is None:
         return Html("")
@@ -160,7 +159,6 @@ def _scores(verdict: Mapping[str, Any]) -> Html:
 
 
 def _of_columns(metric: str, scored: Sequence[Mapping[str, Any]], count: int) -> Html:
-    """Return the scores of the columns that lose most, out of ``count`` columns; the first column decides."""
     name = quality_name(metric)
     columns = [Column(text, number=True) for text in ("column", f"{name}, float", f"{name}, quantised", "drop")]
     rows = []
@@ -174,7 +172,6 @@ def _of_columns(metric: str, scored: Sequence[Mapping[str, Any]], count: int) ->
 
 
 def _recalls(classes: Sequence[Mapping[str, Any]]) -> Html:
-    """Return the recall of each class, starting with the classes that lose most."""
     most_classes = 30
     columns = [
         Column(name, number=True) for name in ("class", "samples", "recall, float", "recall, quantised", "change")
@@ -191,7 +188,6 @@ def _recalls(classes: Sequence[Mapping[str, Any]]) -> Html:
 
 
 def _over_steps(states: Mapping[str, Any] | None) -> Html:
-    """Return the errors by frame number in the sequence, or nothing for a model without states."""
     columns = [Column(name, number=True) for name in ("frame", "to", "samples", quality_name("sqnr_db"))]
     rows = [
         [TableCell(count_text(step[name]), step[name]) for name in ("first", "last", "frames")]
@@ -214,7 +210,6 @@ def _outputs(outputs: Sequence[Mapping[str, Any]]) -> Html:
 
 
 def _front(points: Sequence[Mapping[str, Any]]) -> Html:
-    """Return a chart of the measured models with other precisions: accuracy by cost."""
     if not points:
         return Html("")
     timed = all(point["time_ns"] is not None for point in points)
@@ -270,7 +265,6 @@ def _layers(layers: Sequence[Mapping[str, Any]], reasons: Mapping[str, str]) -> 
 
 
 def _layer_chart(layers: Sequence[Mapping[str, Any]]) -> Html:
-    """Return bars of dB by layer, with harmful layers coloured."""
     most_bars = 30
     most_db = 80.0  # full width of the chart; more is as good as exact
     shown = sorted(

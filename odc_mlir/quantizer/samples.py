@@ -30,10 +30,7 @@ _CONVERSIONS = frozenset({"DEQUANTIZE", "CAST"})  # for example, of float16 weig
 
 
 def check_finite(graph: Graph) -> None:
-    """Raise ModelError for a constant with NaN, or weights or a bias with infinite values.
-
-    Other infinite constants are legitimate: masks, limits, and padding for a maximum.
-    """
+    """Raise ModelError for a constant with NaN, or infinite weights or biases; masks and limits may be infinite."""
     makers = graph.producers()
     for item in graph.nodes:
         rule = item.node.spec.quant
@@ -81,25 +78,19 @@ _RECORDED = "the model is checked on inputs that ranges were recorded of, which 
 
 @dataclass(slots=True)
 class Data:
-    """Calibration samples ``fit`` and held-out samples ``held``, without repeats, with their labels if known.
-
-    ``separate``: held-out samples take no part in choosing ranges. ``stands_out``: index of a calibration sample with
-    far larger values than all others. ``rollout``: sequences that consist of the samples, if the model has states.
-    ``made_up``: held-out samples are random. ``seen``: ranges were recorded on the held-out samples. ``left_out``:
-    number of samples for which the float model has outputs that are not finite.
-    """
+    """Calibration samples ``fit`` and held-out samples ``held``, without repeats, with their labels if known."""
 
     fit: list[list[Array]]
     held: list[list[Array]]
     labels: Array | None = None
-    separate: bool = False
+    separate: bool = False  # whether held-out samples take no part in choosing ranges
     findings: list[str] = field(default_factory=list)
-    stands_out: int | None = None
-    made_up: bool = False
-    seen: bool = False
+    stands_out: int | None = None  # index of a calibration sample with far larger values than all others
+    made_up: bool = False  # whether held-out samples are random
+    seen: bool = False  # whether ranges were recorded on the held-out samples
     fit_labels: Array | None = None
-    left_out: int = 0
-    rollout: Rollout | None = None
+    left_out: int = 0  # number of samples for which the float model has outputs that are not finite
+    rollout: Rollout | None = None  # sequences that consist of the samples, if the model has states
 
     def without(self, silent: Sequence[Sequence[Array]]) -> Data:
         """Return the data without these samples; unchanged if no samples would be left to check on."""
@@ -206,10 +197,7 @@ def make_data(
 
 
 def _checked_on(fit: list[list[Array]], held: list[list[Array]], labels: Array | None) -> Data:
-    """Return calibration and evaluation samples, without evaluation samples that are also used for calibration.
-
-    If all evaluation samples are also calibration samples, hold some of them back.
-    """
+    """Return both sets without evaluation samples that calibrate; if none would be left, hold some back."""
     new = without(held, fit)
     if len(new) == len(held):
         return Data(fit, held, labels, separate=True)
@@ -237,7 +225,6 @@ def _checked_on(fit: list[list[Array]], held: list[list[Array]], labels: Array |
 def _without_samples(
     graph: Graph, labels: Labels | None, recorded: Sequence[Sequence[Array]], ranges: Mapping[str, tuple[float, float]]
 ) -> Data:
-    """Return data with recorded inputs as held-out samples, or with random samples if no inputs were recorded."""
     infos = graph.input_infos()
     if labels is not None:
         raise OptionError("labels need the samples that they belong to", hint="give calibration or evaluation samples")
@@ -273,7 +260,7 @@ def standing_out(samples: Sequence[Sequence[Array]]) -> int | None:
 def split(samples: list[list[Array]], labels: Array | None = None, *, are_frames: bool = False) -> Data:
     """Hold back every fourth sample, or every second of few samples; use very few samples for both purposes.
 
-    If samples are frames of sequences, hold back two blocks of frames, interleaved, and shuffle all other frames.
+    Of frames of sequences, hold back two blocks, interleaved, and shuffle all other frames.
     """
     if len(samples) < FEWEST_TO_SPLIT:
         what = "the only sample was" if len(samples) == 1 else f"all {len(samples)} samples were"
@@ -349,7 +336,6 @@ def _load(
 
 
 def _answers(labels: Labels, stored: Array | None, count: int) -> Array:
-    """Return the labels of ``count`` samples, as given or from the samples' file; raise OdcError for wrong labels."""
     if labels is True:
         if stored is None:
             raise OptionError("the samples have no labels", hint="add them to the file as array y")
@@ -401,10 +387,7 @@ Arrays = Sequence[Sequence[Array]]
 def check_unit(
     graph: Graph, samples: Arrays, answers: Sequence[Array], labels: Array, answer: Callable[[Arrays], Sequence[Array]]
 ) -> None:
-    """Raise InputError if labels show that the float model was trained for pixels in another unit.
-
-    ``answer`` returns the model's answers to other samples. Only a single real input is checked.
-    """
+    """Raise InputError if labels show that a model with one real input was trained for pixels in another unit."""
     least_labels = 10
     least_right_percent, much_better = 50.0, 2.0
     places = [place for place, info in enumerate(graph.input_infos()) if info.dtype == "float32"]

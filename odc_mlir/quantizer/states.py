@@ -46,18 +46,14 @@ Places = tuple[tuple[int, int], ...]
 
 @dataclass
 class Rollout:
-    """Runs of the float model ``graph`` and of quantised models over sequences of samples.
-
-    ``pairs``: states, empty until states are given or detected. ``how``: source of ``pairs``. ``steps``: number of
-    each frame in its sequence, from 0. ``are_shuffled``: whether the samples are in another order than in use.
-    """
+    """Runs of the float model ``graph`` and of quantised models over sequences of samples."""
 
     graph: Graph
-    pairs: tuple[StatePair, ...] = ()
-    how: str = DECLARED
+    pairs: tuple[StatePair, ...] = ()  # states; empty until states are given or detected
+    how: str = DECLARED  # source of ``pairs``
     places: Places = ()
-    steps: list[int] = field(default_factory=list)
-    are_shuffled: bool = False
+    steps: list[int] = field(default_factory=list)  # number of each frame in its sequence, from 0
+    are_shuffled: bool = False  # whether the samples are in another order than in use
     _each: int = 1  # number of frames per sample
     _frames: list[list[Array]] = field(default_factory=list)
     _numbers: dict[int, int] = field(default_factory=dict)  # frame number by id of the frame
@@ -67,10 +63,7 @@ class Rollout:
     def of(
         cls, states: Mapping[str, str] | None, of_file: Sequence[StatePair], model: Model, graph: Graph
     ) -> Rollout | None:
-        """Return the roll-out of given, stored or detected states, in this order; None if the model has no states.
-
-        Raises OptionError for names and types that cannot be states.
-        """
+        """Return the roll-out of given, stored or detected states, in this order; None if the model has no states."""
         known = {pair.input: pair for pair in of_file}
         given = None if states is None else [known.get(pair.input, pair) for pair in pairs_of(states)]
         found, pairs = cls(graph), tuple(of_file) if given is None else tuple(given)
@@ -121,7 +114,7 @@ class Rollout:
         If shuffled samples hide large states, each sample is scaled up and repeated, and its last frame is returned.
         """
         if not self.pairs:
-            self._set(*self._shown(samples))
+            self._set(self._pairs_by_values(samples), BY_VALUES)
         if not self.pairs:
             return samples
         starts = self._starts(samples)
@@ -133,7 +126,7 @@ class Rollout:
             self.are_shuffled = 2 * len(given) > len(samples) or (go_farther and self._are_unlike(samples, starts))
             self._each = _HELD if self.are_shuffled and go_farther else 1
         if self._each > 1:
-            inputs = {*range(len(samples[0]))} - self._hidden
+            inputs = {*range(len(samples[0]))} - self._state_inputs
             every, starts = _repeated([_scaled(sample, inputs) for sample in samples], starts, self._each)
             own = self._rolled(every, starts)
         self._numbers |= {id(frame): number for number, frame in enumerate(own, len(self._frames))}
@@ -149,21 +142,19 @@ class Rollout:
         return any(np.any(given) for given, _ in pairs) and not all(np.allclose(b, a, 1e-3, 1e-6) for a, b in pairs)
 
     @property
-    def _hidden(self) -> set[int]:
-        """Places of inputs that are states."""
+    def _state_inputs(self) -> set[int]:
         return {place for _, place in self.places}
 
     def _are_unlike(self, samples: Sequence[Sequence[Array]], starts: Sequence[bool]) -> bool:
-        """Return whether the samples are not a stream: no input resembles the previous sample's in values or size."""
+        """Return whether samples are not a stream: no input resembles the previous one in values or size."""
         steps, memories = _steps(starts), [0]
         for place, array in enumerate(samples[0]):
-            if array.dtype.kind == "f" and place not in self._hidden and np.count_nonzero(steps) >= _SHORT:
+            if array.dtype.kind == "f" and place not in self._state_inputs and np.count_nonzero(steps) >= _SHORT:
                 values = np.stack([sample[place].ravel() for sample in samples]).astype(np.float64)
                 memories += [_memory(values, steps), _memory(np.square(values).mean(axis=1, keepdims=True), steps)]
         return max(memories) == 1
 
     def _rolled(self, samples: Sequence[list[Array]], starts: Sequence[bool]) -> list[list[Array]]:
-        """Return ``samples`` with the states that the float model computes from the previous samples."""
         executor, frames, last = HostExecutor(self.graph), [], list[Array]()
         for sample, is_start in zip(samples, starts, strict=True):
             frame = list(sample)
@@ -194,11 +185,11 @@ class Rollout:
             found.append(is_first or not any(map(np.any, state)))
         return [True, *[not all(found) and is_start for is_start in found[1:]]]
 
-    def _shown(self, samples: Sequence[Sequence[Array]]) -> tuple[tuple[StatePair, ...], str]:
+    def _pairs_by_values(self, samples: Sequence[Sequence[Array]]) -> tuple[StatePair, ...]:
         """Return the unambiguous pairs whose inputs equal the previous outputs in at least half of the samples."""
         sole = _sole(possible_pairs(self.graph))
         if not sole or len(samples) < 2:
-            return (), BY_VALUES
+            return ()
         places = positions(sole, self.graph.input_infos(), self.graph.output_infos())
         executor, carried, last = HostExecutor(self.graph), np.zeros(len(sole), np.int64), list[Array]()
         for sample in samples:
@@ -206,9 +197,7 @@ class Rollout:
                 carried[pair] += bool(np.any(sample[place])) and np.allclose(sample[place], last[output], 1e-3)
             executor.reset()
             last = [np.array(value) for value in executor.run(sample)]
-        return tuple(
-            pair for pair, count in zip(sole, carried, strict=True) if 2 * count >= len(samples) - 1
-        ), BY_VALUES
+        return tuple(pair for pair, count in zip(sole, carried, strict=True) if 2 * count >= len(samples) - 1)
 
     # Roll-outs.
 
@@ -238,7 +227,7 @@ class Rollout:
         return max(self.steps.count(0), len(self._frames) // max(1, 2 * longest - 1))
 
     def in_blocks(self, samples: Sequence[Sequence[Array]], count: int) -> NDArray[np.int64]:
-        """Return places of ``samples`` in an order in which every ``count``-th belongs to one block of frames."""
+        """Return indices of ``samples`` in an order in which every ``count``-th belongs to one block of frames."""
         ordered = np.argsort([self._numbers[id(sample)] for sample in samples])
         blocks = np.array_split(ordered, min(count, len(samples)))
         return np.array([block[i] for i in range(len(blocks[0])) for block in blocks if i < len(block)])
@@ -315,7 +304,6 @@ def initial_value(pair: StatePair, info: TensorInfo) -> Array:
 
 
 def _scaled(sample: list[Array], places: Set[int]) -> list[Array]:
-    """Return ``sample`` with real arrays at ``places`` scaled up to the size that they may have in use."""
     return [
         value * value.dtype.type(_LOUDER) if place in places and value.dtype.kind == "f" else value
         for place, value in enumerate(sample)
@@ -323,7 +311,6 @@ def _scaled(sample: list[Array], places: Set[int]) -> list[Array]:
 
 
 def _filled(sample: list[Array], states: Mapping[int, Array], count: int) -> list[Array]:
-    """Return a sample of ``count`` inputs, with ``states`` if it lacks them."""
     rest = iter(sample)
     lacks = len(sample) == count - len(states)
     return [states[place] if place in states else next(rest) for place in range(count)] if lacks else sample

@@ -70,7 +70,6 @@ def _from_to(metric: str, before: float, after: float) -> str:
 
 
 def _over_frames(verdict: Mapping[str, Any]) -> str:
-    """Return the text about errors in the first and last frames of sequences."""
     states = verdict.get("states")
     if not states:
         return ""
@@ -81,7 +80,6 @@ def _over_frames(verdict: Mapping[str, Any]) -> str:
 
 
 def _cost(verdict: Mapping[str, Any]) -> Iterator[str]:
-    """Yield texts on size and time before and after quantisation."""
     if "bytes" in verdict:
         before, after = verdict["bytes"]
         yield f"file {before:,} -> {quantities.size_text(after)}"
@@ -101,7 +99,6 @@ def _on_host(verdict: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _help(verdict: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the gain of help over plain quantisation, both measured on the held-out samples."""
     found = verdict.get("help")
     if not found:
         return
@@ -146,7 +143,6 @@ def _check_text(check: Mapping[str, Any], verdict: Mapping[str, Any]) -> str:
 
 
 def _layers(verdict: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the layers with the largest effect, each judged by its error relative to the outputs."""
     layers = [layer for layer in verdict["worst_layers"] if layer["output_sqnr_db"] is not None or layer["lacking"]]
     if layers:
         yield "  worst layers, by how much each alone changes the outputs:"
@@ -160,7 +156,6 @@ def _layers(verdict: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _effect_text(share: float) -> str:
-    """Return the text for an error relative to the outputs, with a judgement."""
     if not math.isfinite(share):
         return "destroys them"
     # A 7-bit step is about 1 % of the range; an error of 10 % is an SQNR of 20 dB, the default limit.

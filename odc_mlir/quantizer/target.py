@@ -45,15 +45,12 @@ class Time:
 
 @dataclass(frozen=True, slots=True)
 class PlacedOperator:
-    """An operator that computes: multiplications, name, and the reason why the target does not run it, or "".
-
-    ``ns``: modelled time of the operator alone; 0 if not determined.
-    """
+    """Operator that computes, with its placement."""
 
     op: str
-    reason: str
+    reason: str  # why the target does not run it, or ""
     macs: int
-    ns: float = 0.0
+    ns: float = 0.0  # modelled time of the operator alone; 0 if not determined
     name: str = ""
 
 
@@ -133,7 +130,6 @@ class TargetRules:
             return None
 
     def _judgements(self, module: ModuleOp, plan: bool) -> dict[bool, Placement]:
-        """Return the placement without a plan and, with ``plan``, the one with a plan."""
         scratch = module.clone()
         self._run(scratch, pipelines.PLACE)
         found = {False: Placement(self._layers(scratch))}
@@ -147,7 +143,7 @@ class TargetRules:
         return [_placed(op, work) for op, work in works.items() if op.SPEC.name not in CASTS]
 
     def _host_works(self, module: ModuleOp) -> dict[CircleOp, Work]:
-        """Return the work of each operator on the host, over all iterations of loops."""
+        """Return the work of each operator on the host, for all iterations of loops."""
         found, rates = list(operators(main_function(module))), self._target.host
         works: dict[str, Work] = {}
         if any(Trait.CONTROL_FLOW in op.SPEC.traits for op in found):
@@ -157,7 +153,6 @@ class TargetRules:
         return {op: works.get(op_name(op)) or _work(op, rates) for op in found}
 
     def _run(self, module: ModuleOp, names: Sequence[str]) -> None:
-        """Run passes on a temporary copy, without verifying the IR."""
         options = {"odc-set-target": {"target": self.name}}
         passes = (("partition", pipelines.find_pass(name)(**options.get(name, {}))) for name in names)
         pipelines.run_passes(self._context, module, passes, verify=False)

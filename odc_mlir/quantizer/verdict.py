@@ -104,7 +104,7 @@ class JudgedCandidate:
 
     @cached_property
     def leaked(self) -> Mapping[str, float]:
-        """Sum of the scores of each SOFTMAX at places where the float model has zeros."""
+        """Share of the scores of each SOFTMAX at positions where the float model has zeros."""
         return leaked(self.reference.graph, self.candidate.graph, self.data.held)
 
     @cached_property
@@ -198,11 +198,7 @@ class JudgedCandidate:
 
     @cached_property
     def front(self) -> list[dict[str, Any]]:
-        """Measured models with other precisions: accuracy, time and bytes; empty without a search.
-
-        The measures in ``search`` are those on held-out samples. Only ``confirmed`` models are cross-validated, because
-        cross-validation quantises a model again for each fold.
-        """
+        """Measured models with other precisions: accuracy, time and bytes; empty without a search."""
         search, target = self.driver.precision_search, self.evaluator.target
         if search is None:
             return []
@@ -211,6 +207,7 @@ class JudgedCandidate:
         for tried in _spread(search):
             module = tried.candidate.module
             time = None if target is None else target.time(module)
+            # Cross-validation takes long: it quantises a model again for each fold.
             is_confirmed = tried is search.chosen or search.is_known(tried)
             holds = search.confirmed(tried) if is_confirmed else tried.holds(search.limits)
             points.append(
@@ -231,10 +228,7 @@ class JudgedCandidate:
         return points
 
     def least_cost(self) -> dict[str, Any]:
-        """Return the minimum bytes or time of sufficiently quantised models: of those within the limits, else of all.
-
-        ``tight``: a larger budget would change the result.
-        """
+        """Return the least bytes or time of models within the limits, else of all; ``tight``: more would help."""
         search, candidate, target = self.driver.precision_search, self.candidate, self.evaluator.target
         holds, tight = self.holds and not (self.silent[0] or self.counted_lost), False
         if search is not None:
@@ -297,7 +291,6 @@ class JudgedCandidate:
 
 
 def _spread(search: PrecisionSearch) -> list[Tried]:
-    """Return a few measured models, sorted by number of changed layers, including the plain and the chosen model."""
     most_points = 6  # each point needs a plan of the partitioner
     ordered = sorted(search.tried.values(), key=lambda item: len(item.precisions))
     shown = [ordered[round(place)] for place in np.linspace(0, len(ordered) - 1, most_points)] if ordered else []
@@ -355,7 +348,7 @@ def _low_coverage(o: JudgedCandidate) -> Iterator[str]:
 
 
 def _leaked_attention(o: JudgedCandidate) -> Iterator[str]:
-    # Largest sum of SOFTMAX scores at places where the float model has exact zeros, such as masked positions: an
+    # Largest share of SOFTMAX scores at positions where the float model has exact zeros, such as masked positions: an
     # attention row keeps at least 99.5 % of its weight.
     most_leaked = 0.005
     name = next((name for name, share in o.leaked.items() if share > most_leaked), None)
@@ -426,7 +419,6 @@ def _search_in_vain(o: JudgedCandidate) -> Iterator[str]:
 
 
 def _states(o: JudgedCandidate) -> Iterator[str]:
-    """Yield texts for detected states, and for outputs that may be states."""
     if o.states is None:
         yield from _unshown_states(o)
     elif o.states["known"] != DECLARED:
@@ -440,7 +432,6 @@ def _unshown_states(o: JudgedCandidate) -> Iterator[str]:
 
 
 def _classes(o: JudgedCandidate) -> Iterator[str]:
-    """Yield texts for classes without samples, and for values that labels do not score."""
     reference = o.reference
     for place, name in enumerate(o.measured.names):
         is_guess = place in reference.logits and all(
@@ -553,7 +544,6 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
 
 
 def _samples(outcome: JudgedCandidate) -> dict[str, Any]:
-    """Return the numbers of samples, and the parts of inputs and outputs that they do not cover."""
     driver, data, base, reference = outcome.driver, outcome.data, outcome.driver.base, outcome.reference
     inputs = [(0, info.name) for info in base.graph.input_infos() if info.info.kind == "float"]
     return {

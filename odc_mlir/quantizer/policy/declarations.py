@@ -37,12 +37,7 @@ COMMON, TYPES, ACCURACY, BUDGET, LIMITS = "common", "types", "accuracy", "budget
 
 @dataclass(frozen=True, slots=True)
 class OptionDeclaration:
-    """Properties of an option in addition to its name, type and default.
-
-    ``idle``: values without effect, which all schemes accept. ``why``: reason in the message for a scheme that the
-    option does not apply to. ``needs_samples``: recorded ranges do not suffice. ``most``: largest number; None: not
-    checked. ``is_file``: the value can be a file. ``is_chosen``: the verdict records the value.
-    """
+    """Properties of an option in addition to its name, type and default."""
 
     help: str = ""
     group: str = ""
@@ -50,12 +45,12 @@ class OptionDeclaration:
     metavar: str | None = None
     choices: tuple[str, ...] = ()
     applies_to: str = ANY
-    idle: tuple[Any, ...] = (None,)
-    why: str = ""
-    needs_samples: bool = False
-    most: float | None = None
-    is_file: bool = False
-    is_chosen: bool = False
+    idle: tuple[Any, ...] = (None,)  # values without effect, which all schemes accept
+    why: str = ""  # reason in the message for a scheme that the option does not apply to
+    needs_samples: bool = False  # whether recorded ranges do not suffice
+    most: float | None = None  # largest number; None: not checked
+    is_file: bool = False  # whether the value can be a file
+    is_chosen: bool = False  # whether the verdict records the value
 
 
 def option(default: Any, help: str = "", group: str = "", **more: Any) -> Any:

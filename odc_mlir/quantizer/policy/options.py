@@ -244,7 +244,7 @@ def _table(content: Any, what: str, allowed: Sequence[str]) -> Mapping[str, Any]
 
 
 PAIRS_SUFFIX = ".json"  # suffix of files with pairs of layers to equalise
-WIDE_HEADROOM = 1.0  # headroom of 16-bit values, which have enough codes
+WIDE_HEADROOM = 1.0  # headroom of 16-bit values: clipping is far worse than a step of twice the size
 
 Progress = Callable[[str, int, int | None], None]
 """Callback with the current activity, the number of models built, and the number expected, if known."""
@@ -286,10 +286,7 @@ class Options(declarations.QuantizeOptions):
 
     @property
     def chosen_headroom(self) -> float:
-        """Headroom of the first trial, as a part of the observed range.
-
-        Clipping is far worse than a wider step, and 16 bits have enough codes. With 8 bits, help may choose it later.
-        """
+        """Headroom of the first trial, as a part of the observed range; with 8 bits, help may choose more later."""
         if self.headroom is not None:
             return self.headroom
         return WIDE_HEADROOM if self.has_codes_to_spare else 0.0
@@ -306,7 +303,7 @@ class Options(declarations.QuantizeOptions):
         return (value == ON,)
 
     def normalizes(self, kind: str) -> tuple[bool, ...]:
-        """Return the states to try for normalising this ``kind``, inputs or outputs; off first."""
+        """Return the states to try for normalising inputs or outputs (``kind``), off first."""
         value = self.normalization
         return (value == kind,) if value in (INPUTS, declarations.OUTPUTS) else self.switched(value)
 
@@ -383,7 +380,6 @@ def make_options(*, overrides: Any = None, config: Any = None, mixed: Any = AUTO
 
 
 def _plain(name: str, value: Any) -> Any:
-    """Return paths as text, and "on" or "off" for the bool of a switch."""
     if isinstance(value, bool) and ON in OPTIONS[name].choices:
         return (OFF, ON)[value]
     return os.fspath(value) if isinstance(value, os.PathLike) else value
@@ -492,7 +488,6 @@ def _check(options: Options) -> None:
 
 
 def _check_applicable(options: Options) -> None:
-    """Raise OptionError for the first option that does not apply to the scheme."""
     scheme = options.definition.name
     for name, declared in OPTIONS.items():
         value = options.plan.layers if name == "overrides" else getattr(options, name)
@@ -527,7 +522,6 @@ def _check_numbers(options: Options) -> None:
 
 
 def _check_given(options: Options) -> None:
-    """Raise OptionError for types and parameters that contradict other options."""
     if options.gives_parameters and options.equalize not in (AUTO, EQUALIZE[0]):
         raise OptionError("equalisation would change values whose parameters are given", hint="omit one of the two")
     if options.normalize not in (AUTO, OFF) and options.io != FLOAT:

@@ -40,18 +40,15 @@ class _AxisTaps(NamedTuple):
 
 @dataclass(frozen=True)
 class Product:
-    """One layer as ``groups`` matrix products, each with ``inputs`` inputs and ``outputs`` outputs.
-
-    ``place``: operand with the weights; ``of_state``: the weights multiply the operator's state.
-    """
+    """One layer as ``groups`` matrix products, each with ``inputs`` inputs and ``outputs`` outputs."""
 
     node: Node
     groups: int
     outputs: int
     inputs: int
     window: WindowOptions | None  # None if a row is the last axis
-    place: int = 1
-    of_state: bool = False
+    place: int = 1  # operand with the weights
+    of_state: bool = False  # whether the weights multiply the operator's state
     _axes: dict[tuple[int, int], _AxisTaps] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
@@ -162,15 +159,13 @@ class Product:
         return math.prod((len(x), *(self._axis(axis, x.shape[1 + axis]).results for axis in (0, 1))))
 
     def means(self, x: NDArray[Any], runs: int = 1) -> NDArray[np.float64]:
-        """Return the mean of each input over all rows of each run, ``[runs, G, K]``; ``x`` concatenates the runs.
-
-        Summing over a window's columns and then over its rows avoids patches, which take many times the memory.
-        """
+        """Return the mean of each input over all rows of each run, ``[runs, G, K]``; ``x`` concatenates the runs."""
         if self.window is None:
             rows = x.reshape(runs, -1, self.inputs)
             return np.asarray(rows.mean(axis=1, dtype=np.float64)[:, np.newaxis])
         (kh, kw), (height, width) = self._taps, x.shape[1:3]
         vertical, horizontal = self._axis(0, height), self._axis(1, width)
+        # Sums over columns and then rows of a window avoid patches, which take many times the memory.
         by_column = np.matmul(horizontal.counts.astype(x.dtype), x)  # [n, h, kw, c]
         apart = by_column.reshape(runs, len(x) // runs, height, -1)
         sums = (vertical.counts @ apart.sum(axis=1, dtype=np.float64)).reshape(runs, kh, kw, -1)

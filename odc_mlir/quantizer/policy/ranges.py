@@ -41,10 +41,9 @@ Range = tuple[float, float]
 
 
 def choose_range(stats: TensorStatistics, mode: str, **options: Any) -> Range:
-    """Return the range for a tensor with these statistics, within the observed values.
+    """Return the range by a mode of :data:`MODES`; ``options``: parameters of the mode's function.
 
-    ``mode`` is one of :data:`MODES`; ``options`` are the parameters of the mode's function. Raises OptionError for
-    wrong modes and options, InputError if no values were observed.
+    Raises OptionError for wrong modes and options, InputError if no values were observed.
     """
     choose = MODES.get(mode)
     if choose is None:

@@ -112,7 +112,6 @@ def litert_misreads(node: Node) -> bool:
 
 
 def _refused_types(node: Node) -> str | None:
-    """Return the reason against types of codes that no kernel supports with any scales, or None."""
     if any(info is not None and info.dtype == "uint4" for info in (*node.operands, *node.results)):
         return "LiteRT has no kernel for codes of uint4"
     if litert_misreads(node):
@@ -126,7 +125,6 @@ def _refused_types(node: Node) -> str | None:
 
 
 def _refused_values(node: Node) -> str | None:
-    """Return the reason against constants and loop conditions that LiteRT rejects when it prepares the model."""
     if node.spec.name == "SLICE":
         begin, size = node.operand(1), node.operand(2)
         if (begin.is_const and (begin.array() < 0).any()) or (size.is_const and (size.array() < -1).any()):

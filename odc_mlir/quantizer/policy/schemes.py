@@ -34,21 +34,17 @@ TFLITE = "tflite"
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """Element types and parameters of a quantised model or operator.
-
-    ``activations`` and ``bias`` are None in weight-only schemes. ``granularity``: granularity of weights. ``reader``:
-    runtime whose kernels have to accept the codes, or "" for our own runtime.
-    """
+    """Element types and parameters of a quantised model or operator."""
 
     name: str
     family: str
-    activations: str | None
+    activations: str | None  # None, like the bias, in weight-only schemes
     weights: str
     bias: str | None
     symmetric_activations: bool
     symmetric_weights: bool
-    granularity: str = "channel"
-    reader: str = ""
+    granularity: str = "channel"  # of the scales of weights
+    reader: str = ""  # runtime whose kernels have to accept the codes, "" for ours
 
     @property
     def weights_only(self) -> bool:
@@ -218,11 +214,8 @@ def activation_params(least: float, most: float, dtype: str, *, symmetric: bool)
 
 
 def cell_state_params(least: float, most: float) -> QuantParams:
-    """Return parameters of an int16 cell state with these final extremes: a power of two, zero point 0.
-
-    The range is at least twice the extremes, because the state may have been larger within a run.
-    """
-    magnitude = 2 * max(abs(least), abs(most))
+    """Return parameters of an int16 cell state with these final extremes: a power of two, zero point 0."""
+    magnitude = 2 * max(abs(least), abs(most))  # the state may have been larger within a run
     exponent = math.ceil(math.log2(magnitude)) - 15 if magnitude else CELL_EXPONENTS[0]
     return QuantParams((math.ldexp(1.0, min(max(exponent, CELL_EXPONENTS[0]), CELL_EXPONENTS[-1])),), (0,))
 
@@ -269,7 +262,7 @@ def _params(least: Reals, most: Reals, dtype: str, symmetric: bool, bounds: Real
 
 
 def least_weight_scales(bias: Reals, input_scale: float, largest: int) -> Reals:
-    """Return minimum weight scales: below them, a bias exceeds the code ``largest``, or the scale of sums is too small.
+    """Return the least weight scales with which biases fit the code ``largest``, and scales of sums fit float32.
 
     A channel that training has switched off may have a bias and weights near zero.
     """
@@ -297,15 +290,13 @@ def quantize_bias(bias: Reals, params: QuantParams, dtype: str) -> tuple[Reals, 
 
 
 def quantize_constant(array: Reals, params: QuantParams, dtype: str) -> Reals:
-    """Return codes of a constant, clamped to the type.
-
-    As in ONE, unsigned codes are rounded after the zero point is added, which matters only for negative halves.
-    """
+    """Return codes of a constant, clamped to the type."""
     info = DTYPES[dtype]
     low, high = info.range
     scales, zeros = (_along(values, params, array.ndim) for values in (params.scales, params.zero_points))
     reals = np.clip(array.astype(np.float64), -_LARGEST, _LARGEST)
     steps = np.nan_to_num(reals, nan=0.0) / scales
+    # As in ONE, unsigned codes are rounded after the zero point is added, which matters only for negative halves.
     codes = round_half_away(np.clip(steps + zeros, low, high)) if low == 0 else round_half_away(steps) + zeros
     limited: Reals = np.clip(codes, low, high).astype(info.numpy)
     return limited
@@ -396,7 +387,7 @@ def _errors(
 def _grids(rows: NDArray[np.float64], reach: NDArray[np.float64], steps: int) -> NDArray[np.float64]:
     """Return for each row the scale of which all weights are multiples, with at most ``steps`` in ``reach``; else NaN.
 
-    For rows of few nonzero weights, a grid counts only if all other rows lie on grids.
+    Grids of rows with few nonzero weights count only if all other rows lie on grids.
     """
     # By chance, so many nonzero weights lie on a grid in one of 10^7 channels: the largest weight fixes 128 scales, and
     # each other weight is near a multiple of such a scale in at most one of 2000 cases.

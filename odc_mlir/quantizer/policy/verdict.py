@@ -33,17 +33,13 @@ _NO_DISTANCE = "its outputs are places, such as classes, which have no distance;
 
 
 class _Metric(NamedTuple):
-    """Properties of a metric.
-
-    ``default``: default limit, or None if the user has to give a limit. ``most``: largest possible limit; the least is
-    0. ``nothing``: limit that even zeros or a single class keep. ``lacks``: reason why a model may lack the metric.
-    """
+    """Properties of a metric and its limits, which are at least 0."""
 
     is_higher_better: bool = False
-    default: float | None = None
+    default: float | None = None  # None if the user has to give a limit
     most: float = math.inf
-    nothing: float | None = None
-    lacks: str = _NO_DISTANCE
+    nothing: float | None = None  # limit that even zeros or a single class keep
+    lacks: str = _NO_DISTANCE  # reason why a model may lack the metric
 
 
 _METRICS = {
@@ -71,24 +67,19 @@ _ALIASES = {"sqnr": "sqnr_db", "mape": "mape_percent", "top1": "top1_match", "to
 _LARGEST_FORGIVEN = 0.1  # largest share of a single answer for which limits forgive one different answer
 
 Measures = Mapping[str, float | None]
-# The options that limits come from.
+# Options that change limits: --limit, --limit together with --metric, and --max-drop.
 OF_LIMIT, OF_METRIC, OF_DROP = "limit", "metric", "max_drop"
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Limit: ``metric`` may not be worse than ``bound``.
-
-    ``of_many``: bound for large sets, if ``bound`` forgives one of few answers. ``option``: option that changes the
-    limit: :data:`OF_LIMIT`, :data:`OF_METRIC` (a limit together with its metric) or :data:`OF_DROP`. ``output``: name
-    of the limited output; None: the worst.
-    """
+    """Limit: ``metric`` may not be worse than ``bound``."""
 
     metric: str
     bound: float
-    of_many: float | None = None
-    option: str = field(default=OF_LIMIT, compare=False)
-    output: str | None = None
+    of_many: float | None = None  # bound for large sets, if ``bound`` forgives one of few answers
+    option: str = field(default=OF_LIMIT, compare=False)  # option that changes the limit; see :data:`OF_LIMIT`
+    output: str | None = None  # name of the limited output; None: the worst
 
     @property
     def key(self) -> str:
@@ -165,7 +156,6 @@ def metric_name(text: str) -> str:
 
 
 def _checked(limit: Limit, score: str | None = None) -> Limit:
-    """Return ``limit``; raise OptionError if it is not finite, out of range, or kept by constant outputs."""
     metric = _METRICS[limit.metric]
     if not math.isfinite(limit.bound) or not 0.0 <= limit.bound <= metric.most:
         raise OptionError(
@@ -220,7 +210,6 @@ def choose_limits(
 def _chosen_limits(
     metric: str | None, limit: float | None, max_drop: float | None, score: str | None, labels: int
 ) -> tuple[Limit, ...]:
-    """Return the given limits, or else the limits for labels; no limits without either."""
     if max_drop is not None and score is None:
         raise OptionError("max_drop needs labels", hint="give labels (--labels)")
     drop = () if max_drop is None else (Limit("drop", max_drop, option=OF_DROP),)
@@ -465,7 +454,7 @@ def types_text(verdict: Mapping[str, Any]) -> str:
 
 
 def _mostly_real(precisions: Mapping[str, Mapping[str, int]], unit: str) -> str:
-    """Return the text for a model of which more than half (of its layers, or in ``unit``) is float."""
+    """Return the text for a model that is mostly float, by layers or by ``unit``; "" for others."""
     real = precisions.get(FLOAT)
     totals = {each: sum(counts[each] for counts in precisions.values()) for each in ("layers", unit)}
     if real is None or not any(2 * real[each] > total for each, total in totals.items()):
@@ -497,7 +486,7 @@ def check_name(check: Mapping[str, Any]) -> str:
 def check_text(
     metric: str, bound: float, value: float | None, column: int | None = None, output: str | None = None
 ) -> str:
-    """Return the text of a limit with the measured ``value``, which is None if it could not be measured."""
+    """Return the text of a limit with the measured ``value``, None if unknown."""
     allowed = "at least" if HIGHER_IS_BETTER[metric] else "at most"
     seen = "unknown" if value is None else quality_text(metric, value, bound)
     return f"{quality_name(metric, column, output)} {seen} ({allowed} {quality_text(metric, bound)} allowed)"
@@ -568,14 +557,12 @@ def _remedies(verdict: Mapping[str, Any], missed: Sequence[Mapping[str, Any]]) -
 
 
 def _allow_more(missed: Sequence[Mapping[str, Any]]) -> str:
-    """Return the advice to allow more loss, with the options of the ``missed`` limits."""
     options = {OF_DROP: "--max-drop", OF_METRIC: "--metric {} --limit", OF_LIMIT: "--limit"}
     flags = dict.fromkeys(options[check["option"]].format(check["metric"]) for check in missed)
     return f"allow more loss ({', '.join(flags)})" if flags else "allow more loss"
 
 
 def _budget_hint(budget: Mapping[str, Any], otherwise: str) -> str:
-    """Return the advice to raise the budget to the least cost found, or ``otherwise`` if no model meets the limits."""
     found = "found within the limits" if budget["holds"] else "found"
     if "bytes" in budget:
         size = budget["bytes"]
