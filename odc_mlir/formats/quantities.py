@@ -101,9 +101,9 @@ def model_name(source: Any) -> str:
 # Metrics with a unit, and metrics that are shares. Others are plain numbers.
 _QUALITY = {
     "sqnr_db": ("SQNR", decibel_text),
-    "top1_match": ("top1_match", share_text),
-    "top5_match": ("top5_match", share_text),
-    "top1_decided": ("top1_decided", share_text),
+    "top1_match": ("same answers", share_text),
+    "top5_match": ("same five likeliest answers", share_text),
+    "top1_decided": ("same or nearly as likely answers", share_text),
     "top1_percent": ("right answers", _percent_text),
     "psnr_db": ("PSNR", decibel_text),
     "r2": ("R²", lambda value, more=0: f"{value:.{3 + more}g}"),
@@ -113,7 +113,7 @@ _QUALITY = {
 def quality_name(metric: str, column: int | None = None, output: str | None = None) -> str:
     """Return the title of a metric: ``SQNR`` for ``sqnr_db``.
 
-    A metric of one column is called ``rmse of column 3``, a metric of one output ``top1_match of output 'scores'``.
+    A metric of one column is called ``rmse of column 3``, a metric of one output ``same answers of output 'scores'``.
     """
     name = _QUALITY[metric][0] if metric in _QUALITY else metric
     name = name if column is None else f"{name} of column {column}"

@@ -164,7 +164,6 @@ class Evaluator:
         return model.fitted if self.data.separate else model.complete
 
     def built(self, model: FloatModel, recipe: Recipe) -> Candidate:
-        """Build the candidate of ``recipe``; raise OdcError."""
         return self.builder.build(model, recipe, self.statistics_of(model))
 
     def measured(self, candidate: Candidate) -> Measurement:
@@ -239,7 +238,6 @@ class Evaluator:
         return WIDE_VALUES if precision == "int16" and has_wide else precision
 
     def examination(self, model: FloatModel) -> Examination:
-        """Return the examination of the layers of ``model``."""
         if id(model) not in self._examinations:
             self._examinations[id(model)] = Examination(model.graph, self.data.held)
         return self._examinations[id(model)]
@@ -359,7 +357,6 @@ class Evaluator:
         return self.coverage(candidate).share() or 0.0
 
     def size(self, candidate: Candidate) -> int:
-        """Return the size of the candidate's file."""
         return self.size_of(export_model(self.finished(candidate)))
 
     def size_of(self, model: Model) -> int:
@@ -373,7 +370,6 @@ class Evaluator:
         )
 
     def over_budget(self, candidate: Candidate) -> bool:
-        """Return whether the candidate exceeds the budget of bytes or time."""
         most_bytes, most_ms = self.options.max_bytes, self.options.max_time_ms
         if most_bytes is not None and self.size(candidate) > most_bytes:
             return True

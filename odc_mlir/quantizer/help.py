@@ -91,7 +91,6 @@ class HelpSearch:
         self._given = {*options.parameters, *options.copied_parameters}  # tensors whose parameters the user gives
 
     def run(self) -> Candidate:
-        """Return the best trial."""
         if self.weights_only and not self.data.fit:
             return self._by_weights_alone()
         model, recipe = self._start()

@@ -145,7 +145,6 @@ class FloatModel:
 
     @cached_property
     def graph(self) -> Graph:
-        """The model as the runtime sees it."""
         return graph_of(self.module)
 
     @cached_property
@@ -181,7 +180,6 @@ class Candidate:
 
     @cached_property
     def graph(self) -> Graph:
-        """The model as the runtime sees it."""
         return graph_of(self.module)
 
 
@@ -406,7 +404,7 @@ def computing(module: ModuleOp) -> list[CircleOp]:
 
 
 def layer_names(module: ModuleOp) -> list[str]:
-    """Return the names of the operators of the main function, without type conversions, in program order."""
+    """Return the result names of the operators of the main function, without type conversions, in program order."""
     return [op_name(op) for op in computing(module)]
 
 

@@ -281,7 +281,6 @@ class PlaceMeter:
         self._shares: list[float] = []
 
     def add_all(self, references: Sequence[Array], others: Sequence[Array]) -> None:
-        """Add outputs of samples."""
         for reference, other in zip(references, others, strict=True):
             differing = int(np.count_nonzero(reference != other))
             self._elements += reference.size

@@ -105,11 +105,10 @@ class Quantized(ModelFile):
             raise AccuracyError(f"the quantised model {describe(self.verdict)}", hint=hint_of(self.verdict))
 
     def __str__(self) -> str:
-        from odc_mlir.quantizer.summary import next_target, summary
+        from odc_mlir.quantizer.summary import next_step, next_target, summary
 
-        hint = (
-            hint_of(self.verdict) if self.failed else f"odc_mlir.compile(q.model, target={next_target(self.verdict)!r})"
-        )
+        compiling = f"odc_mlir.compile(q.model, target={next_target(self.verdict)!r})"
+        hint = hint_of(self.verdict) if self.failed else next_step(self.verdict, compiling)
         return "\n".join(summary(self.verdict["model"], self.verdict, hint))
 
     def _repr_html_(self) -> str:

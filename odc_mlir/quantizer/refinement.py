@@ -326,7 +326,6 @@ class _RefinedConstant:
 
     @property
     def params(self) -> QuantParams:
-        """Parameters of the codes."""
         assert self.info.quant is not None
         return self.info.quant
 
@@ -336,7 +335,6 @@ class _RefinedConstant:
         return self.read != self.place
 
     def with_scales(self, scales: Array) -> _RefinedConstant:
-        """Return the same codes with other scales."""
         params = replace(self.params, scales=tuple(scales.tolist()))
         return replace(self, info=replace(self.info, quant=params))
 

@@ -33,8 +33,8 @@ _OF_CLASSES = ("top1_match", "top5_match")
 _TERMS = (
     ("SQNR", "power of the outputs over the power of their errors: 20 dB are errors of 10 %, 40 dB of 1 %"),
     ("mpeir", "largest error of a sample's output relative to that output's range, averaged over samples"),
-    ("top1_match, top5_match", "share of samples whose likeliest class, or five of them, are the float model's"),
-    ("top1_decided", "share of samples whose class has at least half the odds of the float model's"),
+    ("same (five likeliest) answers", "share of samples with the float model's likeliest class, or five of them"),
+    ("same or nearly as likely answers", "share whose class has at least half the odds of the float model's"),
     ("R²", "part of the outputs' variation over samples that the quantised model follows"),
     ("drop, recall_drop", "loss against known answers, of all samples and of the class that loses most"),
     ("95 %", "interval in which a measure lies on other samples like these, in 95 of 100 cases"),

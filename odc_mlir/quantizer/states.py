@@ -247,11 +247,11 @@ class Rollout:
         found = {}
         if self.are_shuffled:
             found["samples are no consecutive frames"] = (
-                "inputs differ like shuffled ones, or states are not the model's own: give consecutive frames"
+                "inputs differ like shuffled ones, or states are not those of the model: give frames in order"
             )
         if self.independent < _SHORT:
-            found[f"frames tell as much as {counted(self.independent, 'sample')}"] = (
-                "frames that follow one another are alike; give longer sequences, or more"
+            found[f"frames count as {counted(self.independent, 'independent sample')}"] = (
+                "consecutive frames are alike; give longer or more sequences"
             )
         if longest < _SHORT:
             found[f"no sequence has more than {longest} frames"] = f"give sequences of {_SHORT} frames or more"

@@ -108,17 +108,18 @@ def _help(verdict: Mapping[str, Any]) -> Iterator[str]:
         if before is not None and after is not None
     ]
     choices, (plain, helped) = verdict["choices"], found["sqnr_db"]
-    room = ""
-    if plain and helped and not helped > plain and (choices.get("headroom") or choices.get("output_room")):
-        room = "; with room for values beyond those of samples"
+    why = ""
+    if plain and helped and helped <= plain:  # such help is kept because it is better for most models
+        has_room = choices.get("headroom") or choices.get("output_room")
+        why = f"; {'with room for values beyond those of samples' if has_room else 'chance explains the difference'}"
     if texts:
-        yield f"  help over plain quantisation: {', '.join(texts)}{room}"
+        yield f"  help over plain quantisation, on held-out samples: {', '.join(texts)}{why}"
 
 
 def conclusion(verdict: Mapping[str, Any]) -> str:
     """Return the status of a verdict and its limits in words, missed limits first."""
     text = rules.failed_text if verdict["status"] == rules.FAILED else rules.passed_text
-    status = rules.caution(verdict) or text(verdict)
+    status = rules.unchecked_text(verdict) if verdict["status"] == rules.UNCHECKED else text(verdict)
     checks = sorted(verdict["limits"], key=lambda check: bool(check["passed"]))
     return f"{status}: {'; '.join(_check_text(check, verdict) for check in checks)}"
 
@@ -128,7 +129,7 @@ def _check_text(check: Mapping[str, Any], verdict: Mapping[str, Any]) -> str:
     name = quality_name(metric, check["column"], check["output"])
     mark = "" if check["passed"] else ", not kept"
     if value is None:
-        return f"{name} is {'that of equal outputs' if check['passed'] else 'unknown'}{mark}"
+        return f"{name}: {'outputs are equal' if check['passed'] else 'unknown'}{mark}"
     if metric in _SHARES:
         of = "" if check["output"] is None else f" of output {check['output']!r}"
         share = quality_text("top1_match", value, limit)
@@ -136,9 +137,10 @@ def _check_text(check: Mapping[str, Any], verdict: Mapping[str, Any]) -> str:
     seen = quality_text(metric, value, limit)
     if metric in rules.OF_LABELS:
         scored = verdict["scores"]["metric"]
+        unit = "point" if (scored, limit) == ("top1_percent", 1.0) else _UNITS[scored]
         lost = "no loss" if value <= 0.0 else f"a loss of {seen} {_UNITS[scored]}"
-        of = "a class, beyond chance" if metric == "recall_drop" else quality_name(scored, check["column"])
-        return f"{lost} in {of} (limit {limit:g}){mark}"
+        of = "the worst class, beyond chance" if metric == "recall_drop" else quality_name(scored, check["column"])
+        return f"{lost} in {of} (limit {limit:g} {unit}){mark}"
     return f"{name} is {seen} (limit {quality_text(metric, limit)}){mark}"
 
 
@@ -161,6 +163,14 @@ def _effect_text(share: float) -> str:
     # A 7-bit step is about 1 % of the range; an error of 10 % is an SQNR of 20 dB, the default limit.
     judgement = "harmless" if share < 0.01 else "tolerable" if share < 0.1 else "harmful"
     return f"{share_text(share)}, {judgement}"
+
+
+def next_step(verdict: Mapping[str, Any], compiling: str) -> str:
+    """Return the next step after success: ``compiling``, for an unchecked model after a check."""
+    if verdict["status"] != rules.UNCHECKED:
+        return compiling
+    has_none = verdict["samples"].get("made_up", True)
+    return f"give {'samples' if has_none else 'sequences of frames as in use'} to check the accuracy, then {compiling}"
 
 
 def next_target(verdict: Mapping[str, Any]) -> str:

@@ -262,7 +262,7 @@ class JudgedCandidate:
             # Only hundreds of samples can confirm a limit on the share of equal answers.
             open_ones = [limit for limit in self.evaluator.limits if limit.metric not in rules.OF_ANSWERS]
             return self.data.rollout.doubts(self.states["steps"], self.metrics["sqnr_db"]) | {
-                f"{limit.name} over other sequences may miss its limit": "give longer sequences, or more"
+                f"over other sequences, {rules.spoken_name(limit.name)} may miss its limit": "give longer sequences"
                 for limit in open_ones
                 if limit.key in self.intervals and limit.holds(self.metrics)
                 if not limit.is_certain(self.metrics, self.intervals)
@@ -424,7 +424,7 @@ def _states(o: JudgedCandidate) -> Iterator[str]:
     elif o.states["known"] != DECLARED:
         for output, input in o.states["pairs"].items():
             how = o.states["known"]
-            yield f"output {output!r} is taken for the next input {input!r} ({how}); if this is wrong: --state none"
+            yield f"output {output!r} is the next input {input!r} (found {how}); if this is wrong, give --state none"
 
 
 def _unshown_states(o: JudgedCandidate) -> Iterator[str]:

@@ -172,14 +172,15 @@ def _precisions_file(arguments: argparse.Namespace) -> str | None:
 
 
 def _summary(arguments: argparse.Namespace, verdict: Mapping[str, Any], accepted: bool) -> Iterator[str]:
-    from odc_mlir.quantizer.summary import next_target, summary
+    from odc_mlir.quantizer.summary import next_step, next_target, summary
 
     yield from summary(model_name(shown(arguments.model)), verdict)
     if arguments.verbose:
         yield from details(verdict, _precisions_file(arguments))
     if accepted and arguments.output:
         target = arguments.target or next_target(verdict)
-        yield f"next: {shlex.join(['odc-compile', arguments.output, '--target', target, '-o', 'out/package'])}"
+        compiling = shlex.join(["odc-compile", arguments.output, "--target", target, "-o", "out/package"])
+        yield f"next: {next_step(verdict, compiling)}"
 
 
 def details(verdict: Mapping[str, Any], precisions: str | None = None) -> Iterator[str]:

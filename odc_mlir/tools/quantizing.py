@@ -83,7 +83,10 @@ def add_data_flags(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--max-samples", type=int, metavar="N", help="use at most this many samples from each source")
     add_input(
-        group, "--records", metavar="FILE", help="recorded ranges instead of samples: a file of ours, or minmax.bin"
+        group,
+        "--records",
+        metavar="FILE",
+        help="recorded ranges instead of samples: a file of --save-records, or minmax.bin",
     )
     text = "write the recorded ranges; as minmax.bin if named .bin"
     add_output(group, "--save-records", kind=RECORDS, metavar="FILE", help=text)

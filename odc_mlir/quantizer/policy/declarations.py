@@ -168,7 +168,7 @@ class QuantizeOptions:
     )
     visq_file: str | None = option(
         None,
-        "tensor errors (odc-diff --visq): widen layers in their order instead of measuring each",
+        "errors of layers (odc-diff --visq): the worst layers get wider types first, without measuring each",
         TYPES,
         metavar="FILE.json",
         **_MIXED,

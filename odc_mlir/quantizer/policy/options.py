@@ -319,7 +319,6 @@ class Options(declarations.QuantizeOptions):
 
     @property
     def gives_parameters(self) -> bool:
-        """True if the user gives parameters of tensors."""
         return bool(self.parameters or self.copied_parameters)
 
     @property
@@ -329,7 +328,6 @@ class Options(declarations.QuantizeOptions):
 
     @property
     def has_budget(self) -> bool:
-        """True if the user limits time or bytes."""
         return self.max_time_ms is not None or self.max_bytes is not None
 
 
@@ -505,8 +503,8 @@ def check_samples(options: Options) -> None:
     for name, declared in OPTIONS.items():
         if declared.needs_samples and (value := getattr(options, name)) not in declared.idle:
             raise OptionError(
-                f"{name} {value!r} is done by running samples for calibration, and there are none",
-                hint=f"give calibration data, or leave {name} out",
+                f"{name} {value!r} needs samples for calibration, and none are given",
+                hint=f"give calibration samples, or omit {name}",
             )
 
 

@@ -34,7 +34,6 @@ class _AxisTaps(NamedTuple):
 
     @property
     def pads(self) -> int:
-        """Number of padding elements."""
         return self.before + self.after
 
 
@@ -92,7 +91,6 @@ class Product:
 
     @property
     def name(self) -> str:
-        """The result's name."""
         return self.node.results[0].name
 
     @property
@@ -153,7 +151,6 @@ class Product:
         return grouped.transpose(3, 0, 1, 2, 4).reshape(self.groups, -1, self.inputs)
 
     def row_count(self, x: NDArray[Any]) -> int:
-        """Return the number of rows of ``x``."""
         if self.window is None:
             return x.size // max(1, self.inputs)
         return math.prod((len(x), *(self._axis(axis, x.shape[1 + axis]).results for axis in (0, 1))))

@@ -255,13 +255,13 @@ def check_can_be_missed(
             continue
         no_values = not has_values and limit.metric not in OF_ANSWERS
         if no_values or (limit.metric in OF_ANSWERS and all(found.get(limit.metric) is None for found in nothing)):
-            raise OptionError(f"the model has no {quality_name(limit.metric)}: {_METRICS[limit.metric].lacks}")
+            raise OptionError(f"{limit.metric} does not apply to the model: {_METRICS[limit.metric].lacks}")
         for found in nothing:
             if limit.with_errors(nearly).holds(found):
                 seen = quality_text(limit.metric, found[limit.metric])
                 raise UntoldError(
                     f"the limit of {limit.metric} is {limit.bound:g}, which constant outputs meet or nearly meet: "
-                    f"their {quality_name(limit.metric)} is {seen}",
+                    f"their value is {seen}",
                     hint="give a stricter limit, or another metric",
                 )
     return not any(all(limit.with_errors(nearly).holds(found) for limit in limits) for found in nothing)
@@ -410,8 +410,8 @@ def unchecked_text(verdict: Mapping[str, Any]) -> str:
 
 def reservation(verdict: Mapping[str, Any]) -> str:
     """Return the reservations about a model that passed without certainty."""
-    names = dict.fromkeys(check_name(check) for check in verdict["limits"] if not check["certain"])
-    doubts = [f"{', '.join(names)} may miss the limit on other samples"] if names else []
+    names = dict.fromkeys(spoken_name(check_name(check)) for check in verdict["limits"] if not check["certain"])
+    doubts = [f"on other samples, {listed(list(names))} may miss the limit"] if names else []
     return "; ".join([*doubts, *unshown(verdict["samples"])])
 
 
@@ -428,7 +428,7 @@ def unshown(samples: Mapping[str, Any] | None) -> list[str]:
         found.append(f"{_inputs_were(others)} in another unit in the calibration samples")
     found += samples.get("doubts_of_states", ())
     if (least_db := samples.get("worse_over_sequences_db")) is not None:
-        found.append(f"over other sequences the SQNR may be {least_db:.1f} dB")
+        found.append(f"over other sequences, the SQNR may be {least_db:.1f} dB")
     if samples.get("labels_tell") is False:
         found.append("labels fit the float model no better than chance")
     return [*found, KEPT_BY_CONSTANTS] if samples.get("outputs_vary") is False else found
@@ -481,6 +481,11 @@ def caution(verdict: Mapping[str, Any]) -> str | None:
 def check_name(check: Mapping[str, Any]) -> str:
     """Return the display name of the measure in an entry of a verdict's limits."""
     return quality_name(check["metric"], check["column"], check["output"])
+
+
+def spoken_name(name: str) -> str:
+    """Return the name of a measure for sentences, without the abbreviation MPEIR."""
+    return "the largest error" if name == "mpeir" else name
 
 
 def check_text(

@@ -83,12 +83,12 @@ def test_a_value_that_misses_its_limit_does_not_look_as_if_it_kept_it() -> None:
     verdict = _made().verdict
     (check,) = verdict["limits"]
     check |= {"metric": "top1_match", "limit": 0.99, "value": 95 / 96, "interval": [0.943, 0.998], "passed": False}
-    said = "  top1_match 94.3 % to 99.8 % (95 %), 98.96 % on 24 samples (limit 99.0 %)"
+    said = "  same answers 94.3 % to 99.8 % (95 %), 98.96 % on 24 samples (limit 99.0 %)"
     assert said in details(verdict)
     assert "98.96 % of the answers are the float model's (limit 99.0 %), not kept" in conclusion(verdict)
     assert ">98.96 %<" in render(verdict)
     check |= {"value": None, "passed": True}  # equal outputs have no SQNR
-    assert conclusion(verdict).endswith("top1_match is that of equal outputs")
+    assert conclusion(verdict).endswith("same answers: outputs are equal")
 
 
 @pytest.mark.parametrize("options", [{}, {"max_seconds": 0.0}, {"max_seconds": 0.0, "max_bytes": 10}])
@@ -202,7 +202,7 @@ def test_the_largest_of_several_quantities_is_no_answer() -> None:
     for outputs, told in ((both, True), (both[1:], False)):
         page = render({**verdict, "outputs": outputs})
         (section,) = (part for part in page.split("<h2>") if part.startswith("Outputs</h2>"))
-        assert ("top1_match" in section, "87.5 %" in section, "50.0 %" in section) == (told, False, False)
+        assert ("same answers" in section, "87.5 %" in section, "50.0 %" in section) == (told, False, False)
 
 
 def test_layers_stand_by_harm_every_link_leads_somewhere_and_names_are_no_markup() -> None:

@@ -149,7 +149,7 @@ def test_what_samples_leave_open_asks_for_more_of_them() -> None:
         apart.require_passed()
     kept = plain(limit=(value + high) / 2)
     assert (kept.passed, kept.verdict["certain"]) == (True, False)
-    assert "(mpeir may miss the limit on other samples)" in repr(kept)
+    assert "(on other samples, the largest error may miss the limit)" in repr(kept)
 
 
 def test_weights_that_samples_refined_are_judged_without_them() -> None:
@@ -482,7 +482,9 @@ def test_outputs_that_constants_nearly_match_must_be_followed(factor: float, sch
     assert "give samples for which outputs vary" in said
     first = describe(verdict)
     assert first.startswith(
-        "passed on 64 samples (top1_match, R² may miss the limit on other samples; " if follows else "failed: " + text
+        "passed on 64 samples (on other samples, same answers and R² may miss the limit; "
+        if follows
+        else "failed: " + text
     )
     assert text in first
     assert f"; {text}" in made.report_html() or not follows

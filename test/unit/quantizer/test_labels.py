@@ -97,9 +97,9 @@ def test_right_labels_have_all_points_in_every_form(outputs: int, tail: tuple, o
             {"labels": np.arange(COUNT) % 4 + 0.5},
             "neither class numbers nor arrays .*; give a whole number from",
         ),
-        (4, ("ARG_MAX",), {"metric": "sqnr"}, "the model has no SQNR: its outputs are places"),
-        (1, (), {"metric": "top1"}, "the model has no top1_match"),
-        (4, (), {"metric": "top5"}, "the model has no top5_match: no output has more than 5"),
+        (4, ("ARG_MAX",), {"metric": "sqnr"}, "sqnr_db does not apply to the model: its outputs are places"),
+        (1, (), {"metric": "top1"}, "top1_match does not apply to the model"),
+        (4, (), {"metric": "top5"}, "top5_match does not apply to the model: no output has more than 5"),
     ],
 )
 def test_what_outputs_lack_is_refused_first(
@@ -347,7 +347,7 @@ def test_many_columns_have_a_limit_of_their_own() -> None:
     assert "column" not in verdict["scores"]
     assert any(f"column_drop of column {worst['column']} " in line for line in details(verdict))
     assert "4 columns that lose less are left out" in render(verdict)
-    with pytest.raises(OptionError, match="the model has no column_drop: labels are no numbers in many columns"):
+    with pytest.raises(OptionError, match="column_drop does not apply to the model: labels are no numbers in many columns"):
         verdict_of(*_model(1.0, 1.0), metric="column_drop")
 
 
@@ -515,7 +515,7 @@ def test_each_head_has_its_limit_by_its_own_answers() -> None:
         key = f"{metric}:{name}"
         assert found[name]["value"] == verdict["metrics"][key]
         assert found[name]["interval"] == verdict["intervals"][key]
-    assert "top1_match of output 'y0'" in reservation(verdict)
+    assert "same answers of output 'y0'" in reservation(verdict)
     alike = verdict_of(*_heads(1, 1, count=20))["limits"]
     assert [(check["metric"], check["output"]) for check in alike] == [("mpeir", None), ("top1_match", None)]
 

@@ -373,7 +373,7 @@ def test_what_takes_samples_is_refused_without_and_what_changes_nothing_is_said(
     file, records = regressor()[0], odc_mlir.quantize(regressor()[0], calibration=SAMPLES, help=False).records
     for option in (name for name, declared in OPTIONS.items() if declared.needs_samples):
         value = "weights" if option == "equalize" else "on"
-        with pytest.raises(OptionError, match=f"{option} '{value}' is done by running samples for calibration"):
+        with pytest.raises(OptionError, match=f"{option} '{value}' needs samples for calibration"):
             odc_mlir.quantize(file, records=records, **{option: value})
         for idle in OPTIONS[option].idle:
             assert odc_mlir.quantize(file, records=records, help=False, **{option: idle}).verdict["choices"]

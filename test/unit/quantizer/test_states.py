@@ -58,7 +58,7 @@ def test_a_limit_that_other_sequences_may_miss_leaves_the_model_unchecked() -> N
     assert (check["passed"], check["certain"], made.verdict["status"]) == (True, False, "unchecked")
     assert any("may miss its limit: give longer sequences" in text for text in made.verdict["findings"])
     low, _ = made.verdict["intervals"]["sqnr_db"]
-    assert f"over other sequences the SQNR may be {low:.1f} dB" in unshown(made.verdict["samples"])
+    assert f"over other sequences, the SQNR may be {low:.1f} dB" in unshown(made.verdict["samples"])
 
 
 def test_a_verdict_over_single_steps_promises_more() -> None:
@@ -202,7 +202,7 @@ def test_other_names_make_pairs_where_samples_carry_the_values() -> None:
     model = bytes(write_model(renamed(streaming, h_out="tanh", h_in="arg1")))
     made = quantize(model, calibration=with_states(streaming, 40), **PLAIN)
     assert (made.verdict["states"]["pairs"], made.verdict["states"]["known"]) == ({"tanh": "arg1"}, BY_VALUES)
-    assert any("'tanh' is taken for the next input 'arg1'" in text for text in made.verdict["findings"])
+    assert any("'tanh' is the next input 'arg1'" in text for text in made.verdict["findings"])
     assert not states_of(made.model)  # nobody declared them
     graph, rng = graph_of(elman()), np.random.default_rng(1)
     one, ten = (

@@ -148,9 +148,9 @@ def test_a_verdict_names_what_failed() -> None:
     assert [layer["name"] for layer in verdict["worst_layers"]] == ["bad", "good"]
     assert json.loads(json.dumps(verdict)) == verdict
     assert describe(verdict) == (
-        "failed: top1_match 50.0 % (at least 99.0 % allowed); worst layers: 'bad' (CONV_2D), 'good' (CONV_2D)"
+        "failed: same answers 50.0 % (at least 99.0 % allowed); worst layers: 'bad' (CONV_2D), 'good' (CONV_2D)"
     )
-    assert rules.check_text("top1_match", 0.99, 95 / 96) == "top1_match 98.96 % (at least 99.0 % allowed)"
+    assert rules.check_text("top1_match", 0.99, 95 / 96) == "same answers 98.96 % (at least 99.0 % allowed)"
 
 
 def test_a_verdict_that_passes_tells_the_first_limit() -> None:
@@ -159,9 +159,13 @@ def test_a_verdict_that_passes_tells_the_first_limit() -> None:
     sure = {"mpeir": (0.01, 0.09), "drop": (-0.5, 0.9)}
     for intervals, seen, said in (
         (sure, False, "passed"),
-        ({**sure, "mpeir": (0.01, 0.11)}, False, "passed on 12 samples (mpeir may miss the limit on other samples)"),
-        ({"mpeir": (0.01, 0.09)}, False, "passed on 12 samples (drop may miss the limit on other samples)"),
-        (sure, True, "passed on 12 samples (mpeir, drop may miss the limit on other samples)"),
+        (
+            {**sure, "mpeir": (0.01, 0.11)},
+            False,
+            "passed on 12 samples (on other samples, the largest error may miss the limit)",
+        ),
+        ({"mpeir": (0.01, 0.09)}, False, "passed on 12 samples (on other samples, drop may miss the limit)"),
+        (sure, True, "passed on 12 samples (on other samples, the largest error and drop may miss the limit)"),
     ):
         verdict = make_verdict(limits, {"mpeir": 0.05, "drop": 0.5}, samples=samples, intervals=intervals, seen=seen)
         assert (verdict["passed"], verdict["certain"]) == (True, said == "passed")
