@@ -23,7 +23,7 @@ TOP_LEVEL = "top level"
 # Lines of Python by area of the package. Raise a number only with a reason, in the change that needs it.
 LINE_BUDGETS = {
     "transforms/npu": 11_740,
-    "quantizer": 10_780,
+    "quantizer": 10_490,
     "transforms/circle": 6_771,
     "transforms/native": 6_525,
     "runtime/kernels": 5_830,
@@ -42,7 +42,7 @@ LINE_BUDGETS = {
     "runtime": 2_550,
     "runtime/session": 3_040,
     "runtime/execution": 2_410,
-    "calibration": 1_753,
+    "calibration": 1_710,
     "plugins": 1_870,
     "transforms": 1_530,
     "support": 1_010,

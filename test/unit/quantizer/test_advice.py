@@ -16,7 +16,7 @@ from odc_mlir.errors import AccuracyError
 from odc_mlir.quantizer.policy.verdict import Answers, choose_limits, hint_of
 from odc_mlir.quantizer.quantize import Quantized, quantize
 from odc_mlir.quantizer.report import by_harm, render
-from odc_mlir.quantizer.summary import conclusion
+from odc_mlir.quantizer.summary import conclusion, next_step, summary
 from odc_mlir.tools.odc_quantize import details
 from odc_mlir.tools.quantizing import COMMON_FLAGS, in_flags
 
@@ -89,6 +89,28 @@ def test_a_value_that_misses_its_limit_does_not_look_as_if_it_kept_it() -> None:
     assert ">98.96 %<" in render(verdict)
     check |= {"value": None, "passed": True}  # equal outputs have no SQNR
     assert conclusion(verdict).endswith("same answers: outputs are equal")
+
+
+def test_help_that_gains_nothing_on_these_samples_is_explained() -> None:
+    verdict = _made().verdict
+    for after, headroom, why in ((25.3, 0.0, "; chance"), (25.3, 0.1, "; with room"), (30.0, 0.1, "")):
+        verdict["help"], verdict["choices"]["headroom"] = {"sqnr_db": [25.8, after]}, headroom
+        (line,) = (line for line in summary("m", verdict) if "help over plain" in line)
+        assert re.fullmatch(rf"  help over plain .*: SQNR 25.8 dB -> {after} dB{why}.*", line)
+        assert (";" in line) == bool(why)
+
+
+def test_an_unchecked_model_is_to_be_checked_before_it_is_compiled() -> None:
+    samples: dict[str, Any] = {}
+    for status, made_up, start in (
+        ("passed", False, ""),
+        ("unchecked", True, "give samples "),
+        ("unchecked", False, "give seq"),
+    ):
+        samples["made_up"] = made_up
+        step = next_step({"status": status, "samples": samples}, "compile")
+        assert step.startswith(start or "compile")
+        assert step.endswith("compile")
 
 
 @pytest.mark.parametrize("options", [{}, {"max_seconds": 0.0}, {"max_seconds": 0.0, "max_bytes": 10}])

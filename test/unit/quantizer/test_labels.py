@@ -347,7 +347,9 @@ def test_many_columns_have_a_limit_of_their_own() -> None:
     assert "column" not in verdict["scores"]
     assert any(f"column_drop of column {worst['column']} " in line for line in details(verdict))
     assert "4 columns that lose less are left out" in render(verdict)
-    with pytest.raises(OptionError, match="column_drop does not apply to the model: labels are no numbers in many columns"):
+    with pytest.raises(
+        OptionError, match="column_drop does not apply to the model: labels are no numbers in many columns"
+    ):
         verdict_of(*_model(1.0, 1.0), metric="column_drop")
 
 
