@@ -173,7 +173,7 @@ def test_labels_of_one_kind_that_are_held_back_are_told_by_all() -> None:
     ordered = [given[place] for place in range(COUNT)]
     said_no = (outputs_by_run(file, ordered).ravel() <= 0).astype(np.int64)
     assert said_no[sorted(held)].all()
-    with pytest.raises(InputError, match="yes for no"):
+    with pytest.raises(InputError, match="yes and no seem to be exchanged"):
         odc_mlir.quantize(file, calibration=ordered, labels=said_no, help=False)
 
 
