@@ -327,7 +327,6 @@ class NpuTensorOp(IRDLOperation):
         self.check_clamp(*(getattr(self, name).value.data for name in ("act_min", "act_max")))
 
     def check_fields(self, instruction: str, **values: int) -> None:
-        """Check that each value fits its field of ``instruction``."""
         for field, value in values.items():
             low, high = field_range(instruction, field)
             if not low <= value <= high:

@@ -70,14 +70,12 @@ class Fields(NamedTuple):
     steps: tuple[int, ...] | None = None
 
     def used(self) -> Iterator[tuple[Field, int, int]]:
-        """Return (field, offset, step) of each used address."""
         steps = self.step_of()
         for field, offset in zip(self.immediates.spec.places, self.offsets, strict=True):
             if offset is not None:
                 yield field, offset, steps.get(field.name, 0)
 
     def step_of(self) -> dict[str, int]:
-        """Return the steps by name of the address field."""
         if self.steps is None:
             return {}
         return {field.name: step for field, step in zip(self.immediates.spec.addresses, self.steps, strict=True)}

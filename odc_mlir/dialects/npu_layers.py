@@ -85,7 +85,6 @@ class ConvOp(NpuTensorOp):
 
     @property
     def weight_item_bytes(self) -> int:
-        """Size of a weight in bytes."""
         return element_bytes(self.weight_type.data.value)
 
     @property
@@ -205,7 +204,6 @@ class MatmulOp(NpuTensorOp):
 
     @property
     def macs(self) -> int:
-        """Number of multiply-accumulates."""
         return math.prod(shape_of(self.output)) * shape_of(self.a)[3]
 
     def verify_operation(self) -> None:
@@ -282,7 +280,6 @@ class MoveOp(NpuTensorOp):
         super().__init__(list(sources), result_type, copies=ArrayAttr(arrays), fill=fill)
 
     def strided_copies(self) -> Iterator[StridedCopy]:
-        """Yield the copies as records."""
         for array in self.copies:
             source, start, to, *loops = array.get_values()
             yield StridedCopy(source, start, to, tuple(loops[0::3]), tuple(loops[1::3]), tuple(loops[2::3]))
@@ -384,7 +381,6 @@ class LstmOp(NpuTensorOp):
 
     @property
     def macs(self) -> int:
-        """Number of multiply-accumulates."""
         steps, batch, features, units = self.sizes
         return steps * batch * self.gates * units * (features + units)
 
@@ -507,7 +503,6 @@ class UpdateOp(NpuTensorOp):
 
     @property
     def row_bytes(self) -> int:
-        """Size of a table row in bytes."""
         return shape_of(self.input)[2] * item_bytes(self.input)
 
     def verify_operation(self) -> None:
@@ -546,7 +541,6 @@ class GatherOp(NpuTensorOp):
 
     @property
     def row_bytes(self) -> int:
-        """Size of a table row in bytes."""
         return shape_of(self.table)[3] * item_bytes(self.table)
 
     def verify_operation(self) -> None:

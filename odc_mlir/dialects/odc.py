@@ -294,12 +294,11 @@ class SegmentOp(IRDLOperation):
 
     @property
     def circle_block(self) -> Block:
-        """Block of the model's operators."""
         return self.circle.block
 
     @property
     def ending(self) -> YieldOp:
-        """Terminator of :attr:`circle_block`."""
+        """Terminator of the block of the model's operators."""
         last = self.circle_block.last_op
         assert isinstance(last, YieldOp), "a verified segment ends in its yield"
         return last

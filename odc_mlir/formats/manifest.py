@@ -76,7 +76,6 @@ class Manifest:
         return len(self.models) > 1 and bool(self.inputs or self.outputs or self.connections)
 
     def io_indices(self) -> Iterator[IoIndex]:
-        """Yield all input and output indices in the manifest."""
         yield from self.inputs
         yield from self.outputs
         for source, targets in self.connections:
@@ -84,7 +83,6 @@ class Manifest:
             yield from targets
 
     def to_json(self) -> bytes:
-        """Return the text of ``metadata/MANIFEST``."""
         version = _CONNECTED_VERSION if self.is_connected else _VERSION
         document: dict[str, Any] = dict(zip(_VERSION_KEYS, version, strict=True))
         if self.configs:

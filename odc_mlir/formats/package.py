@@ -3,9 +3,9 @@
 ::
 
     model.circle                  the whole model; any Circle reader can run it
-    metadata/MANIFEST             names the model and the plan in force; MANIFEST.orig: before any installation
+    metadata/MANIFEST             states the model and the active plan; MANIFEST.orig: before any installation
     metadata/config.cfg           settings of the runtime
-    odc/<key>/plan.json           see odc_mlir.formats.plan; <key> is a digest of all that follows from compiling
+    odc/<key>/plan.json           see odc_mlir.formats.plan; <key> is a digest of the compiled files
     odc/<key>/segment-0.npu ...   one binary per segment; with another model than the package's, model.circle
 
 Installation first writes a complete folder, then atomically replaces the manifest, which names the folder. After a
@@ -89,7 +89,6 @@ class PackageFiles:
 
     @property
     def model_digest(self) -> str:
-        """SHA-256 of the primary model, in hexadecimal."""
         return self._model_and_digest[1]
 
     def segment(self, file: str) -> bytes:
@@ -97,7 +96,6 @@ class PackageFiles:
         return self.read(self.segment_path(file))
 
     def segment_path(self, file: str) -> str:
-        """Return the member path of the segment binary ``file``."""
         return str(PurePosixPath(self.manifest.plan or "").parent / file)
 
     def unchanged(self, path: str, *, listed: bool = False) -> bytes:

@@ -59,7 +59,6 @@ class Instr:
         return self.values.get(field, 0)
 
     def name(self, field: str) -> str:
-        """Return the word of an enum field."""
         return next(f for f in self.spec.fields if f.name == field).values[self[field]]
 
 

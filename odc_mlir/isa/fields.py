@@ -323,7 +323,6 @@ class Instruction:
 
     @cached_property
     def immediates(self) -> tuple[Field, ...]:
-        """Other fields in order."""
         return tuple(f for f in self.fields if not f.kind.is_address)
 
     @cached_property

@@ -29,7 +29,6 @@ class VolumeWindow:
     after: Triple
 
     def plane(self, kernel: tuple[int, int]) -> convolution.Window:
-        """Return the window over one plane."""
         (_, top, left), (_, bottom, right) = self.before, self.after
         return convolution.Window(kernel, self.stride[1:], self.dilation[1:], (top, left, bottom, right))
 

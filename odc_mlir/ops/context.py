@@ -31,7 +31,6 @@ class ExecutionState:
     private: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
 
     def reset(self) -> None:
-        """Delete all state."""
         self.resources.clear()
         self.private.clear()
 

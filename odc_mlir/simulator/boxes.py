@@ -35,7 +35,6 @@ class Box(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Address after the last one."""
         return self.start + (self.count2 - 1) * self.stride2 + (self.count1 - 1) * self.stride1 + self.size
 
     @property

@@ -52,7 +52,6 @@ class Blob:
 
     @property
     def handle(self) -> str:
-        """Name of the blob in IR text."""
         return f"{_HANDLE}{self.digest}"
 
     @property

@@ -27,7 +27,6 @@ class Deadline:
         self._end = time.monotonic() + seconds
 
     def check(self) -> None:
-        """Raise TimeLimitError after the deadline."""
         if time.monotonic() > self._end:
             hint = "raise the time limit, or prefer compile-time; nothing was written"
             raise TimeLimitError(f"compiling takes longer than the time limit of {self.seconds:g} s", hint=hint)

@@ -94,7 +94,6 @@ class Positions:
         self._spans: dict[Operation, Span] = {}
 
     def record(self, op: Operation, span: Span) -> None:
-        """Record ``span`` as the first token of ``op``."""
         self._spans[op] = span
 
     def of_op(self, op: Operation) -> Span | None:

@@ -128,7 +128,6 @@ class Tensor:
 
     @property
     def is_empty(self) -> bool:
-        """Whether a known dimension is zero."""
         return self.shape is not None and 0 in self.shape
 
     def quant_params(self) -> QuantParams | None:

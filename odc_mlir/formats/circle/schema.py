@@ -177,7 +177,6 @@ class Schema:
 
     @property
     def label(self) -> str:
-        """Name of the format for users."""
         return {"circle": "Circle", "tflite": "TFLite"}[self.name]
 
     @property

@@ -208,11 +208,9 @@ class Builder:
         return known
 
     def dims(self, value: SSAValue) -> list[Extent]:
-        """Return all extents of a tensor."""
         return [self.dim(value, axis) for axis in range(self.rank(value))]
 
     def dim(self, value: SSAValue, axis: int) -> Extent:
-        """Return one extent of a tensor."""
         shape = self.shape(value) or ()
         if (known := shape[axis]) is not None:
             return known
@@ -226,7 +224,6 @@ class Builder:
         return dtype_of(self.out.dtype)
 
     def cast(self, value: Extent | float, dtype: str) -> SSAValue:
-        """Return ``value`` with another element type."""
         if not isinstance(value, SSAValue):
             return self.number(value, dtype)
         found = self.dtype(value)
@@ -263,7 +260,6 @@ class Builder:
         return self._permuted[value, order]
 
     def broadcast(self, value: SSAValue, dims: Sequence[Extent]) -> SSAValue:
-        """Return ``value`` repeated to the shape ``dims``."""
         if (array := self.array(value)) is not None and all(isinstance(extent, int) for extent in dims):
             return self.constant(np.broadcast_to(array, dims))  # type: ignore[arg-type]
         return value if tuple(dims) == self.shape(value) else self("BROADCAST_TO", value, self.ints(dims))

@@ -81,7 +81,6 @@ class ImageWindows(NamedTuple):
         return ends
 
     def around(self, ends: Ints | None = None) -> list[tuple[int, int]]:
-        """Return the padding of all axes."""
         return [(0, 0), *zip(self.pads, ends or self.pads, strict=True), (0, 0)]
 
     def options(self, form: str, values: Ints) -> dict[str, Any]:
