@@ -51,8 +51,8 @@ func.func @main(%x: tensor<1x8x8x32x!quant.uniform<i8:f32, 0.5:3>>) -> tensor<1x
 
 // -----
 
-// Real operators between 8-bit codes are supported with their conversions; an island gets a DEQUANTIZE of its own.
-// One with 16-bit codes is not, nor is one that other operators read.
+// Real operators between 8-bit codes are supported with their conversions; an island gets copies of the operators that it
+// shares with other readers. One with 16-bit codes is not supported.
 func.func @main(%x: tensor<1x4x!quant.uniform<i8:f32, 0.5>>) -> (tensor<1x4x!quant.uniform<u8:f32, 0.5>>, tensor<1x4xf32>, tensor<1x4x!quant.uniform<i16:f32, 0.5>>) {
   %c = circle.const [0.5] : tensor<1xf32>
   %0 = circle.dequantize(%x) : (tensor<1x4x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4xf32>
@@ -65,14 +65,17 @@ func.func @main(%x: tensor<1x4x!quant.uniform<i8:f32, 0.5>>) -> (tensor<1x4x!qua
   %7 = circle.quantize(%4) : (tensor<1x4xf32>) -> tensor<1x4x!quant.uniform<i16:f32, 0.5>>
   func.return %6, %4, %7 : tensor<1x4x!quant.uniform<u8:f32, 0.5>>, tensor<1x4xf32>, tensor<1x4x!quant.uniform<i16:f32, 0.5>>
 }
-// CHECK: circle.dequantize(%x) attributes {odc.placed = "host"
-// CHECK-NEXT: %[[OWN:.*]] = circle.dequantize(%x) attributes {odc.placed = "npu"}
-// CHECK-NEXT: circle.sin(%[[OWN]]) attributes {odc.placed = "npu"}
+// CHECK: %[[REST:.*]] = circle.dequantize(%x) attributes {odc.placed = "host"
+// CHECK-NEXT: %[[SECOND:.*]] = circle.dequantize(%x) attributes {odc.placed = "npu"}
+// CHECK-NEXT: %[[FIRST:.*]] = circle.dequantize(%x) attributes {odc.placed = "npu"}
+// CHECK-NEXT: circle.sin(%[[FIRST]]) attributes {odc.placed = "npu"}
 // CHECK-NEXT: circle.mul({{.*}} attributes {odc.placed = "npu"}
 // CHECK-NEXT: circle.quantize({{.*}} attributes {odc.placed = "npu"}
-// CHECK-NEXT: circle.cos({{.*}} attributes {odc.placed = "host"
+// CHECK-NEXT: circle.cos(%[[REST]]) attributes {odc.placed = "host"
+// CHECK-NEXT: circle.cos(%[[SECOND]]) attributes {odc.placed = "npu"}
+// CHECK-NEXT: circle.quantize({{.*}} attributes {odc.placed = "npu"}
+// CHECK-NEXT: circle.add
 // CHECK-NEXT: circle.quantize({{.*}} attributes {odc.placed = "host"
-// CHECK: circle.quantize({{.*}} attributes {odc.placed = "host"
 
 // -----
 

@@ -40,16 +40,18 @@ def islands(operators: Iterable[CircleOp]) -> list[Island]:
 
 
 def separate_islands(operators: Iterable[CircleOp]) -> None:
-    """Create a separate DEQUANTIZE for each island that ends in one of ``operators``."""
+    """Copy operators that an island shares with other readers, for each island that ends in one of ``operators``."""
     for last in operators:
         island = island_of(last, shared=True)
-        members = () if island is None else island.members
-        for shared in members[:-1]:
-            inside = [use for use in shared.results[0].uses if use.operation in members]
-            if shared.SPEC.name == "DEQUANTIZE" and len(inside) < len(list(shared.results[0].uses)):
+        inside = set(() if island is None else island.members)
+        for shared in reversed(() if island is None else island.members[:-1]):
+            uses = list(shared.results[0].uses)
+            own_uses = [use for use in uses if use.operation in inside]
+            if len(own_uses) < len(uses):
                 own = shared.clone()
                 Rewriter.insert_op(own, InsertPoint.after(shared))
-                for use in inside:
+                inside = inside - {shared} | {own}
+                for use in own_uses:
                     use.operation.operands[use.index] = own.results[0]
 
 
@@ -81,9 +83,8 @@ def island_of(last: CircleOp, *, shared: bool = False) -> Island | None:
         if isinstance(item, CircleOp) and item in members:
             ordered.insert(0, item)
         item = item.prev_op
-    closed = [op for op in ordered[:-1] if not shared or op.SPEC.name != "DEQUANTIZE"]
-    is_closed = all(use.operation in members for op in closed for use in op.results[0].uses)
-    return Island(sources.pop(), tuple(ordered)) if is_closed else None
+    is_closed = all(use.operation in members for op in ordered[:-1] for use in op.results[0].uses)
+    return Island(sources.pop(), tuple(ordered)) if shared or is_closed else None
 
 
 def is_inside(op: CircleOp) -> bool:
