@@ -56,7 +56,13 @@ from helpers.rewrite_parts import (
 
 # What these change is what they are for; their lit cases show the operators.
 CHANGE_RESULTS = frozenset(
-    {"remove_redundant_quantize", "remove_quantdequant", "remove_qdq_for_mpo", "remove_fakequant"}
+    {
+        "remove_redundant_quantize",
+        "remove_quantdequant",
+        "remove_qdq_for_mpo",
+        "remove_fakequant",
+        "replace_islands_with_integers",
+    }
 )
 
 

@@ -7,6 +7,7 @@ import pytest
 
 import odc_mlir
 from odc_mlir.support.text import parse_module
+from odc_mlir.transforms.circle.circle_optimize import CircleOptimizePass
 from odc_mlir.universe import make_context
 
 REAL, SCALAR = "tensor<1x16x16x4xf32>", "tensor<f32>"
@@ -48,3 +49,51 @@ def test_every_code_has_the_result_of_the_host(source: str, result: str, form: s
     assert (package.report["host_op_count"], package.report["segment_count"]) == (0, 1)
     codes = np.arange(1024).astype(np.int8 if source is SIGNED else np.uint8).reshape(1, 16, 16, 4)
     np.testing.assert_array_equal(odc_mlir.run(package, [codes])[0], odc_mlir.run(module, [codes], backend="host")[0])
+
+
+def test_operators_with_several_quantised_results_are_copied() -> None:
+    """Each result is a table, even where a float output shares the operator."""
+    text = f"""
+    func.func @main(%x: {SIGNED}) -> ({SIGNED}, {UNSIGNED}) {{
+      %r = circle.relu(%x) : ({SIGNED}) -> {SIGNED}
+      {ONE.replace("SOURCE", SIGNED).replace("RESULT", SIGNED)}
+      %p = circle.quantize(%f) : ({REAL}) -> {UNSIGNED}
+      func.return %q, %p : {SIGNED}, {UNSIGNED}
+    }}"""
+    module = parse_module(make_context(), text)
+    package = odc_mlir.compile(module)
+    assert (package.report["host_op_count"], package.report["segment_count"]) == (0, 1)
+    codes = np.arange(1024).astype(np.int8).reshape(1, 16, 16, 4)
+    for found, wanted in zip(
+        odc_mlir.run(package, [codes]), odc_mlir.run(module, [codes], backend="host"), strict=True
+    ):
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("storage", ["i8", "u8", "i16"])
+@pytest.mark.parametrize("name", ["prelu", "sub", "squared_difference", "mul", "leaky_relu"])
+def test_operators_on_codes_differ_by_one_code(name: str, storage: str) -> None:
+    """Of all operators that the rewrite replaces; one 8-bit function stays a table, which is exact."""
+    zero, scale = {"i8": 3, "u8": 120, "i16": 0}[storage], 0.0002 if storage == "i16" else 0.05
+    factor = 100 if name == "squared_difference" else 2  # squares of small numbers lose digits
+    source, result = (f"tensor<2x25x8x!quant.uniform<{storage}:f32, {s}:{zero}>>" for s in (scale, scale * factor))
+    real, slopes, options = "tensor<2x25x8xf32>", "tensor<8xf32>", "alpha = 0.1" if name == "leaky_relu" else ""
+    other = {"prelu": ("%c", slopes), "leaky_relu": None}.get(name, ("%b", real))
+    names, types = zip(("%a", real), *([other] if other else []), strict=True)
+    text = f"""
+    func.func @main(%x: {source}, %z: {source}) -> {result} {{
+      %c = circle.const [0.5, -0.25, 0.125, 0.0, 1.0, 0.3, 0.7, -1.0] : {slopes}
+      %a = circle.dequantize(%x) : ({source}) -> {real}
+      %b = circle.dequantize(%z) : ({source}) -> {real}
+      %f = circle.{name}({", ".join(names)}) {{{options}}} : ({", ".join(types)}) -> {real}
+      %y = circle.quantize(%f) : ({real}) -> {result}
+      func.return %y : {result}
+    }}"""
+    module, rewritten = (parse_module(make_context(), text) for _ in range(2))
+    CircleOptimizePass("none", ("replace_islands_with_integers",)).apply(make_context(), rewritten)
+    package = odc_mlir.compile(rewritten, placement={"strategy": "supported"})
+    assert package.report["host_op_count"] == 0
+    limits, random = np.iinfo({"i8": "int8", "u8": "uint8", "i16": "int16"}[storage]), np.random.default_rng(0)
+    xs = [random.integers(limits.min, limits.max + 1, (2, 25, 8)).astype(limits.dtype) for _ in range(2)]
+    (found,), (wanted,) = odc_mlir.run(package, xs), odc_mlir.run(module, xs, backend="host")
+    assert np.abs(found.astype(np.int32) - wanted).max() <= 1

@@ -27,6 +27,7 @@ NOT_MIXED = {
     "remove_quantdequant",
     "remove_qdq_for_mpo",
     "remove_fakequant",
+    "replace_islands_with_integers",
     "dynamic_batch_to_single_batch",
 }
 

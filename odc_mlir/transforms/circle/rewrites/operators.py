@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from xdsl.ir import Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter
 
-from odc_mlir.dialects.circle import CircleOp, NoneOp, op_class
+from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, NoneOp, info_of, node_of, op_class, tensor_type
 from odc_mlir.dialects.circle_types import with_shape
+from odc_mlir.errors import ModelError
+from odc_mlir.numerics.quantize import quantize_real
+from odc_mlir.ops.check import check_node
+from odc_mlir.ops.dtypes import CODE_DTYPES
+from odc_mlir.ops.spec import QuantParams, Trait
+from odc_mlir.runtime.kernels.conditions import refusal
 from odc_mlir.support.locations import name_loc, value_name
 from odc_mlir.transforms.circle.rewrites.layout import is_simple
 from odc_mlir.transforms.common import rewriting
@@ -355,6 +363,59 @@ class DropFakeQuant(rewriting.OperatorPattern):
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
         if not rewriting.is_returned(op.results[0]):
             rewriter.replace(op, [], [op.operands[0]])
+
+
+@dataclass(frozen=True)
+class IntegerOperator(rewriting.OperatorPattern):
+    """Make the operator between DEQUANTIZE and QUANTIZE compute on codes, also of its real constants.
+
+    Functions of one 8-bit operand stay, because the NPU computes them from exact tables. So do operators that are
+    undefined for some numbers.
+    """
+
+    names: frozenset[str] = frozenset({"QUANTIZE"})
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        inner, dtype = op.operands[0].owner, info_of(op.results[0]).dtype
+        if not isinstance(inner, CircleOp) or inner.unverified is not None or dtype not in CODE_DTYPES:
+            return
+        constants = [rewriting.real_constant(value) for value in inner.operands]
+        varied = [array for array in constants if array is None or array.size > 1]
+        rule, is_table = inner.SPEC.quant, dtype != "int16" and len(varied) < 2
+        if Trait.ELEMENTWISE not in inner.SPEC.traits or is_table or rule.not_zero or rule.not_negative:
+            return
+        operands, made = list[SSAValue](), list[Operation]()
+        for index, (value, array) in enumerate(zip(inner.operands, constants, strict=True)):
+            source = rewriting.producer(value, "DEQUANTIZE")
+            if array is not None:
+                made.append(_symmetric(array, dtype, f"{value_name(op.results[0])}/operand{index}"))
+                operands.append(made[-1].results[0])
+            elif source is not None and info_of(source.operands[0]).dtype == dtype:
+                operands.append(source.operands[0])
+            else:
+                return
+        if inner.SPEC.name == "NEG":  # its integers are numbers, not codes
+            made.append(_symmetric(np.array(-1.0), dtype, f"{value_name(op.results[0])}/sign"))
+            operands.append(made[-1].results[0])
+            whole = rewriting.operator("MUL", operands, op.results[0])
+        else:
+            whole = rewriting.copy_of(inner, operands, op.results[0])
+        try:
+            check_node(node_of(whole))
+        except ModelError:
+            return
+        if refusal(node_of(whole)) is None:
+            rewriter.replace(op, [*made, whole])
+
+
+def _symmetric(array: NDArray[Any], dtype: str, name: str) -> ConstOp:
+    """Return a constant of codes with one scale that is symmetric around zero."""
+    scale = np.float32(max(float(np.abs(array).max(initial=0)), 1e-30) / (32767 if dtype == "int16" else 127))
+    params = QuantParams((float(scale),), (128 if dtype == "uint8" else 0,))
+    codes = quantize_real(np.asarray(array, np.float32), scale, params.zero_points[0], dtype)
+    made = ConstOp(BlobAttr.of(codes.tobytes()), tensor_type(dtype, array.shape, params))
+    made.location = name_loc(name)
+    return made
 
 
 class GatherGuard(rewriting.OperatorPattern):

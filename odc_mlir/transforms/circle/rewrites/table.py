@@ -270,6 +270,11 @@ RULES: tuple[RewriteRule, ...] = (
     _on_request("remove_redundant_quantize", "merge two consecutive QUANTIZEs", "operators:QuantizeAgain"),
     _on_request("remove_quantdequant", "remove QUANTIZE and DEQUANTIZE", "operators:BackToReal"),
     _on_request("remove_qdq_for_mpo", "keep only the last of two QUANTIZE-DEQUANTIZE pairs", "operators:LastPair"),
+    _on_request(
+        "replace_islands_with_integers",
+        "operators between DEQUANTIZE and QUANTIZE compute on codes; results change by a few codes",
+        "operators:IntegerOperator",
+    ),
     _on_request("remove_fakequant", "remove FAKE_QUANT", "operators:DropFakeQuant"),
     _on_request(
         "remove_gather_guard", "remove the handling of negative indices before GATHER", "operators:GatherGuard"
