@@ -1,7 +1,7 @@
 // RUN: odc-opt %s --split-input-file '--circle-optimize=level=none rewrites=replace_islands_with_integers' | filecheck %s
 
 // Operators of 16-bit codes compute on them; a real constant becomes codes.
-func.func @functions(%x: tensor<4x!quant.uniform<i16:f32, 0.5>>) -> (tensor<4x!quant.uniform<i16:f32, 0.5>>, tensor<4x!quant.uniform<i16:f32, 0.25>>, tensor<4x!quant.uniform<i16:f32, 0.5>>) {
+func.func @replace_islands_with_integers(%x: tensor<4x!quant.uniform<i16:f32, 0.5>>) -> (tensor<4x!quant.uniform<i16:f32, 0.5>>, tensor<4x!quant.uniform<i16:f32, 0.25>>, tensor<4x!quant.uniform<i16:f32, 0.5>>) {
   %c = circle.const [2.0, -1.0, 0.0, 1.0] : tensor<4xf32>
   %0 = circle.dequantize(%x) : (tensor<4x!quant.uniform<i16:f32, 0.5>>) -> tensor<4xf32>
   %1 = circle.leaky_relu(%0) {alpha = 0.5} : (tensor<4xf32>) -> tensor<4xf32>
@@ -11,7 +11,7 @@ func.func @functions(%x: tensor<4x!quant.uniform<i16:f32, 0.5>>) -> (tensor<4x!q
   %5 = circle.quantize(%4) : (tensor<4xf32>) -> tensor<4x!quant.uniform<i16:f32, 0.5>>
   func.return %2, %3, %5 : tensor<4x!quant.uniform<i16:f32, 0.5>>, tensor<4x!quant.uniform<i16:f32, 0.25>>, tensor<4x!quant.uniform<i16:f32, 0.5>>
 }
-// CHECK-LABEL: func.func @functions(
+// CHECK-LABEL: func.func @replace_islands_with_integers(
 // CHECK-SAME: %[[X:[^:]*]]:
 // CHECK-NEXT: %[[A:.*]] = circle.leaky_relu(%[[X]]) {alpha = 0.5} : {{.*}} -> tensor<4x!quant.uniform<i16:f32, 0.5>>
 // CHECK-NEXT: %[[B:.*]] = circle.leaky_relu(%[[X]]) {alpha = 0.5} : {{.*}} -> tensor<4x!quant.uniform<i16:f32, 0.25>>
