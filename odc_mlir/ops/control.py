@@ -81,7 +81,7 @@ def check_pairs(node: Node, what: str, ours: Sequence[TensorInfo | None], theirs
             )
 
 
-_CALLS = real_only("functions that control flow calls stay with real values")
+_CALLS = real_only("functions called by control flow keep real values")
 
 
 _op = OperatorFamily(

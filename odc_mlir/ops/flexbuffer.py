@@ -124,4 +124,4 @@ class _FlexDecoder:
     def _spend(self, count: int) -> None:
         self._budget -= count
         if self._budget < 0:
-            raise _MalformedError("its parts are shared more often than makes sense")
+            raise _MalformedError("its parts are referenced too often")

@@ -28,7 +28,7 @@ def check_quantisation(node: Node) -> None:
     for info in infos:
         if info.foreign_quant:
             raise UnsupportedError(
-                f"{info.name!r} is quantised in a way that only its author knows ({info.foreign_quant})",
+                f"{info.name!r} has a custom quantisation that only its author knows ({info.foreign_quant})",
                 op=node.spec.name,
                 tensor=node.name,
             )

@@ -143,7 +143,7 @@ SPECS = (
         verify="shapes",
         gives="output:int64",
         version=2,
-        quant=real_only("it tells real zero from everything else"),
+        quant=real_only("it distinguishes real zero from other values"),
     ),
     _op(
         "UNIQUE",

@@ -488,9 +488,7 @@ class _RecordReader:
         entries = records or ()
         self._budget -= len(entries)
         if self._budget < 0:
-            raise MalformedError(
-                f"tables are shared more often than makes sense in a file of {len(self._data)} bytes", path=name
-            )
+            raise MalformedError(f"tables are referenced too often for a file of {len(self._data)} bytes", path=name)
         converted = []
         for index, record in enumerate(entries):
             with within(f"{name}[{index}]"):

@@ -10,9 +10,9 @@ HALT = Instruction(
     0x00,
     Queue.FETCH,
     (count("status", 16, "reported to the driver"),),
-    "stop when every queue is empty and every write has landed",
+    "stop when every queue is empty and every write is complete",
 )
-SYNC = Instruction("sync", 0x01, None, (), "does nothing in its queue but wait and post")
+SYNC = Instruction("sync", 0x01, None, (), "only waits and posts in its queue")
 LOOP = Instruction(
     "loop",
     0x02,

@@ -47,14 +47,14 @@ CONV = Instruction(
         shorthand.type_of("out_type", "result codes"),
         shorthand.count("shape", 2, "index into the target's array shapes (pixels x channels)"),
         shorthand.flag(
-            "wide", "of 16-bit inputs: whole sums are scaled, by 15 bits of the multiplier; else their low 32 bits"
+            "wide", "16-bit inputs: scale whole sums by 15 bits of the multiplier; else scale their low 32 bits"
         ),
         shorthand.factor("multiplier", 8, "depthwise: result channels per input channel; else 1"),
         shorthand.tile("input", "first input pixel, padding included"),
         shorthand.count("in_stride_x", 16, "bytes from pixel to pixel"),
         shorthand.count("in_stride_y", 16, "bytes from row to row"),
-        Field("ring_base", 16, "first byte of the ring that input rows wrap in", Kind.TILE, fixed=True, optional=True),
-        shorthand.count("ring_bytes", 16, "size of that ring, 0: no wrapping"),
+        Field("ring_base", 16, "first byte of the ring of input rows", Kind.TILE, fixed=True, optional=True),
+        shorthand.count("ring_bytes", 16, "size of the ring, 0: no wrapping"),
         shorthand.count("in_channels", 16, "input channels that each tap reads"),
         *shorthand.window(),
         shorthand.factor("dilation_y", 8, "rows between taps"),

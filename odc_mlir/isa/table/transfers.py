@@ -166,7 +166,7 @@ WLOAD = fields.Instruction(
     (
         memory("source", "first coded byte"),
         count("coded_bytes", 18, "bytes read"),
-        enum("coding", 4, "how the bytes are coded", *CODINGS),
+        enum("coding", 4, "coding of the bytes", *CODINGS),
         weight("target", "first byte written"),
         count("bytes", 16, "bytes written"),
     ),
@@ -212,7 +212,7 @@ MLOAD = fields.Instruction(
         count("row_stride", 24, "bytes between rows in memory"),
         count("group", 16, "adjacent columns of a group: channels of the array shape"),
     ),
-    "bring a matrix of computed codes from SRAM into the weight buffer, in the order of weights",
+    "load a matrix of computed codes from SRAM into the weight buffer, in the order of weights",
     _mload,
     fields.Cost(
         """\
@@ -237,14 +237,14 @@ GATHER = fields.Instruction(
     fields.Queue.WEIGHT,
     (
         memory("source", "first byte of the table"),
-        sram("indices", "first byte of the row numbers"),
+        sram("indices", "first byte of the row indices"),
         sram("target", "first byte written"),
         count("count", 16, "rows written"),
         count("rows", 24, "rows of the table"),
         count("row_bytes", 20, "bytes of a row"),
-        flag("wide", "row numbers have 64 bits, else 32"),
+        flag("wide", "row indices have 64 bits, else 32"),
     ),
-    "copy the rows of a table whose numbers were computed to SRAM",
+    "copy table rows with computed indices to SRAM",
     _gather,
     fields.Cost("shortest = count"),
 )
@@ -254,14 +254,14 @@ SCATTER = fields.Instruction(
     fields.Queue.WEIGHT,
     (
         sram("source", "first byte of the rows"),
-        sram("position", "first byte of the number of the first row, 32 bits"),
+        sram("position", "first byte of the index of the first row, 32 bits"),
         sram("target", "first byte of the tables"),
-        count("count", 16, "tables, one after the other"),
+        count("count", 16, "number of consecutive tables"),
         count("rows", 24, "rows of each table"),
         count("row_bytes", 20, "bytes of a row"),
         factor("taken", 16, "rows replaced in each table"),
     ),
-    "replace rows of each table in SRAM, from a computed number on",
+    "replace rows of each table in SRAM, from a computed row index on",
     _scatter,
     fields.Cost("shortest = count * taken"),
 )

@@ -59,7 +59,7 @@ def check_elements(node: Node, shape: Iterable[int | None], dtype: str) -> None:
             f"the activations need {total} bytes at this operator, more than the limit of {limit}",
             op=node.spec.name,
             tensor=node.name,
-            hint="raise max_bytes if this is meant",
+            hint="raise max_bytes if this is intended",
         )
 
 

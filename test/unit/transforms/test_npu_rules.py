@@ -260,7 +260,11 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
     ("constant-paddings", lambda: with_operand(pad(), 1, data=None, dtype="int8", quant=Q), "'paddings' is computed"),
     ("paddings", lambda: pad(((0, 0), (-1, 0), (0, 0), (0, 0))), "negative"),
     ("element-type", lambda: with_operand(moving("SLICE"), 1, data=None), "'details' is int32"),
-    ("understood", lambda: with_operand(conv(), 0, foreign_quant="Custom"), "in a way that only its author knows"),
+    (
+        "understood",
+        lambda: with_operand(conv(), 0, foreign_quant="Custom"),
+        "a custom quantisation that only its author knows",
+    ),
     ("moves", scattered, "'y' takes more than 64 strided copies"),
     ("moves", lambda: with_result(moving("REVERSE_V2"), shape=(4, 4, 4)), "'y0' holds more than codes of the operands"),
 ]
