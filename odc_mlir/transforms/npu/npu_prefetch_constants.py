@@ -14,9 +14,9 @@ interval in which the copy needs its bytes::
     npu.isa.wload source %s + 128 target %slot
 
 With ``prefer = memory``, constants only use arena bytes that tensors leave free. Constants without room are read from
-off-chip memory when used. Otherwise constants may use the whole SRAM. If some do not fit, an estimate decides which of
-the two policies is faster. Option ``room`` overrides the estimate. A program with ``npu.prefetch``, which
-``npu-search-plans`` sets, has its own options.
+off-chip memory when used. Otherwise constants may use the whole SRAM, unless the first policy, or, with a wide off-chip
+port, no copies are estimated to be faster. Option ``room`` overrides the estimate. A program with ``npu.prefetch``,
+which ``npu-search-plans`` sets, has its own options.
 
 Does nothing in mode ``sram``, where constants use the SRAM port anyway. Rejects programs whose tensors do not
 fit in the SRAM limit.
@@ -67,7 +67,9 @@ def _read_prefetch(attribute: Attribute) -> Prefetch:
     room, limit = data.get("room"), data.get("sram_limit")
     rooms = {name: name for name in get_args(Room)}
     if not isinstance(room, StringAttr) or room.data not in rooms or not isinstance(limit, IntegerAttr | None):
-        raise CompileError(f"{PREFETCH} is {attribute}", hint='write {room = "best", "rest" or "all", sram_limit = N}')
+        raise CompileError(
+            f"{PREFETCH} is {attribute}", hint='write {room = "best", "rest", "all" or "none", sram_limit = N}'
+        )
     return Prefetch(rooms[room.data], None if limit is None else limit.value.data)
 
 
@@ -78,7 +80,7 @@ class NpuPrefetchConstantsPass(ProgramPass):
     name = "npu-prefetch-constants"
 
     room: Room = "best"
-    """SRAM for constants: rest (bytes that tensors leave free), all (of the SRAM limit), or best (by an estimate)."""
+    """SRAM for constants: rest (bytes that tensors leave free), all (of the limit), none, or best (by an estimate)."""
 
     sram_limit: int | None = None
     """Bytes of SRAM to use; default: the limit of the target."""

@@ -29,13 +29,14 @@ SMALLEST_CHUNK = 512
 LARGEST_CHUNK = 16_384
 CHUNKS_AT_A_TIME = 4  # chunks that fit in a small arena, because some are read while others arrive
 GROWTH = 4  # limit of a chunk: 1/GROWTH of the bytes before and after it, so that the first and last layers wait less
-SPILL = (
-    4  # an item of at most 1/SPILL of a chunk limit may exceed it, because a separate copy would waste part of a burst
-)
+# An item of at most 1/SPILL of a chunk limit may exceed it, because a separate copy would waste part of a burst.
+SPILL = 4
+# Constants stay off-chip if the estimated time falls below this share, with a narrow and with a wide off-chip port.
+NARROW_GAIN, WIDE_GAIN = 0.99, 0.975
 FEW_COPIES, MANY_COPIES = 0.25, 0.625  # shares of the copy queue's depth at which a batch of copies starts and ends
 
 
-Room = Literal["best", "all", "rest"]  # arena bytes that constants may use
+Room = Literal["best", "all", "rest", "none"]  # arena bytes that constants may use
 
 
 class PrefetchedConstant(NamedTuple):
@@ -118,8 +119,8 @@ def prefetch_constants(
 
     ``before``: dependences of each command. ``sram_bytes``: limit on the arena for tensors and copies. ``held_bytes``:
     bytes of inputs and outputs outside of the arena. ``room``: "all" uses the arena up to its limit; "rest" makes it no
-    larger than the tensors need, except for constants that cannot be read off-chip; "best" chooses the better of the
-    two by an estimate.
+    larger than the tensors need, and "none" copies nothing, except for constants that cannot be read off-chip; "best"
+    chooses by an estimate.
 
     Free room at each time decides when constants can be copied, so the function plans addresses. Constants without room
     are read from off-chip memory. Raises AllocationError for a constant that cannot be read off-chip, or if tensors
@@ -139,9 +140,12 @@ def prefetch_constants(
             found.visit(index, item, earlier, reads.get(index, ()))
         return found
 
-    best = schedule(used if room == "rest" else sram_bytes)
-    if room == "best" and sum(len(chunk.items) for chunk in best.chunks) < len(items):
-        best = min(best, schedule(used), key=lambda found: found.end)
+    best = schedule({"rest": used, "none": 0}.get(room, sram_bytes))
+    # Each copied byte crosses the port to SRAM twice. Through a wide off-chip port, direct reads may be faster.
+    wide = 4 * target.offchip.bytes_per_cycle >= target.sram.bytes_per_cycle
+    for most in ((used, 0) if wide else (used,)) if room == "best" else ():
+        if (found := schedule(most)).end < (WIDE_GAIN if wide else NARROW_GAIN) * best.end:
+            best = found
     planned = [
         Interval(chunk, chunk.size, chunk.earliest, chunk.held_until, alignment, chunk.address) for chunk in best.chunks
     ]
@@ -348,6 +352,7 @@ class _Schedule:
             self.starts.append(start)
             self.positions.append(index)
             timeline.offchip_free = start + chunk.size / port.bytes_per_cycle
+            timeline.port_free += chunk.size / self.target.sram.bytes_per_cycle
             self.arrival[chunk] = timeline.offchip_free + port.read_latency_cycles
 
 
@@ -371,7 +376,7 @@ class EstimatedTimeline:
         self.finish: list[float] = []
         self._queue_free = dict.fromkeys(Queue, 0.0)
         self._waiting: dict[Queue, deque[float]] = {queue: deque() for queue in Queue}
-        self._port_free = 0.0
+        self.port_free = 0.0
         self._known: dict[int, float] = {}  # by the id of the immediates, which commands share
         self._fetch = target.fetch
         self.fetched = 0.0  # when the latest command was issued
@@ -391,16 +396,20 @@ class EstimatedTimeline:
             if other is not queue and finish[index] + fetch.semaphore_cycles > start:
                 start = finish[index] + fetch.semaphore_cycles
         waiting.append(start)
+        latency = 0
         if offchip:
             moved = read_bytes(command.immediates, target.offchip.burst_bytes) / target.offchip.bytes_per_cycle
             end = self.offchip_free = max(start + target.offchip.read_latency_cycles, self.offchip_free) + moved
         elif queue in TRANSFERS:
             moved = self._cycles(transfer_cycles, command.immediates)
-            data = max(start + target.sram.read_latency_cycles, self._port_free)
-            self._port_free = end = data + moved
+            end = max(start + target.sram.read_latency_cycles, self.port_free) + moved
+            # A transfer that waits leaves the port to transfers of other queues.
+            self.port_free = min(end, max(self.port_free, self.fetched) + moved)
+            latency = target.sram.read_latency_cycles
         else:
             end = start + self._cycles(_compute_cycles, command.immediates)
-        self._queue_free[queue] = end
+        # The latency of a transfer overlaps with the transfer before it.
+        self._queue_free[queue] = end - latency
         finish.append(end)
 
     def _cycles(self, of: Callable[[Target, Immediates], float], immediates: Immediates) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given, settings
@@ -10,8 +11,9 @@ from hypothesis import strategies as st
 
 from odc_mlir import targets
 from odc_mlir.isa.fields import Space
+from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.hazards import dependences
-from odc_mlir.transforms.npu.schedule.prefetch import LARGEST_CHUNK, SPILL, ConstantCopy, prefetch_constants
+from odc_mlir.transforms.npu.schedule.prefetch import LARGEST_CHUNK, SPILL, ConstantCopy, Room, prefetch_constants
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, command
 
 TARGET = targets.load("npu-128")
@@ -28,8 +30,10 @@ def loads(sizes: Sequence[int]) -> list[Command]:
     ]  # fmt: skip
 
 
-def prefetched(commands: Sequence[Command], sram_bytes: int) -> list[ConstantCopy]:
-    return prefetch_constants(commands, dependences(commands), TARGET, sram_bytes)
+def prefetched(
+    commands: Sequence[Command], sram_bytes: int, target: Target = TARGET, room: Room = "all"
+) -> list[ConstantCopy]:
+    return prefetch_constants(commands, dependences(commands), target, sram_bytes, room=room)
 
 
 def sizes_of(copies: Sequence[ConstantCopy]) -> list[int]:
@@ -47,6 +51,13 @@ def test_small_constants_are_merged_into_chunks_that_end(sizes: list[int]) -> No
 
 def test_a_large_constant_is_copied_alone() -> None:
     assert sizes_of(prefetched(loads([8000] * 3), CAPACITY)) == [8000] * 3
+
+
+def test_constants_are_read_directly_if_the_port_to_sram_is_the_narrower_one() -> None:
+    ports = {"offchip": replace(TARGET.offchip, bytes_per_cycle=16), "sram": replace(TARGET.sram, bytes_per_cycle=2)}
+    commands = loads([5000] * 4) * 3  # each read three times
+    assert not prefetched(commands, CAPACITY, replace(TARGET, **ports), "best")
+    assert len(prefetched(commands, CAPACITY, TARGET, "best")) == 4
 
 
 @pytest.mark.parametrize("numbers", [(0, 2, 1), (0, 1, 2)])
