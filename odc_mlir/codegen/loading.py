@@ -47,7 +47,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
 
 @cache
 def _library() -> dict[str, Any]:
-    """Return llvmlite's functions by name; raise OptionError without llvmlite, or PackageError without a function."""
+    """Return llvmlite's functions by name. Raises OptionError without llvmlite, or PackageError without a function."""
     spec = find_spec(EXTRA)
     if spec is None or not spec.submodule_search_locations:
         raise OptionError(f"native code needs the package {EXTRA}", hint=HINT)

@@ -76,7 +76,7 @@ def machine_facts() -> str:
 
 
 def import_llvm() -> Any:
-    """Return llvmlite's binding with all targets initialised; raise OptionError if it is not installed."""
+    """Return llvmlite's binding with all targets initialised. Raises OptionError if it is not installed."""
     try:
         from llvmlite import binding
     except ImportError:
@@ -94,7 +94,7 @@ def _initialize() -> None:
 
 
 def running_features() -> frozenset[str]:
-    """Return LLVM's names of the running machine's features; raise OptionError without llvmlite."""
+    """Return LLVM's names of the running machine's features. Raises OptionError without llvmlite."""
     found = import_llvm().get_host_cpu_features()
     features = {name for name, present in found.items() if present}
     # LLVM does not report NEON on aarch64, where every processor has it.
@@ -107,14 +107,14 @@ def running_architecture() -> str:
 
 
 def resolve(name: str) -> CpuTarget:
-    """Return the processor ``name``; ``cpu`` means the best description of the running machine. Raises OdcError."""
+    """Return the processor ``name``. ``cpu`` means the best description of the running machine. Raises OdcError."""
     if name != cpu.HERE:
         return cpu.load(name)
     return cpu.best_for(running_architecture(), running_features())
 
 
 def for_triple(triple: str, name: str) -> CpuTarget:
-    """Return a processor by LLVM's names; its kernels use portable arithmetic.
+    """Return a processor by LLVM's names. Its kernels use portable arithmetic.
 
     Raises OptionError for an unknown triple or name, and for a big-endian processor.
     """
@@ -228,13 +228,13 @@ def with_barrier(text: str, name: str, architecture: str) -> str:
 
 
 def emit_object(text: str, target: CpuTarget) -> bytes:
-    """Return the ELF file of an LLVM module; raise CompileError if LLVM rejects it."""
+    """Return the ELF file of an LLVM module. Raises CompileError if LLVM rejects it."""
     module, machine = _optimised(text, target)
     return bytes(machine.emit_object(module))
 
 
 def emit_linkable(text: str, target: CpuTarget, entry: str) -> bytes:
-    """Return object code for linking with other code; ``entry`` is its only global name.
+    """Return object code for linking with other code. ``entry`` is its only global name.
 
     Loops that fill or copy memory do not become calls of ``memset`` and ``memcpy``, which firmware may lack.
     """
@@ -244,7 +244,7 @@ def emit_linkable(text: str, target: CpuTarget, entry: str) -> bytes:
 
 
 def _optimised(text: str, target: CpuTarget, entry: str | None = None) -> tuple[Any, Any]:
-    """Return the module after LLVM's passes, and the code generator; only ``entry``, if given, stays global.
+    """Return the module after LLVM's passes, and the code generator. Only ``entry``, if given, stays global.
 
     Vectorisation and unrolling are off, because kernels are already vectorised and unrolled.
     """

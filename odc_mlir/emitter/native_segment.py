@@ -52,7 +52,7 @@ def emit_native_segment(segment: SegmentOp, target: CpuTarget) -> bytes:
 
 
 def module_of(segment: SegmentOp) -> ModuleOp:
-    """Return the module with the functions of a segment; raise CompileError if there is none."""
+    """Return the module with the functions of a segment. Raises CompileError if there is none."""
     root = segment.parent_op()
     while root is not None and not isinstance(root, ModuleOp):
         root = root.parent_op()

@@ -38,7 +38,7 @@ TARGET_DESCRIPTION = "target_description"  # metadata key that the simulator rea
 def emit_program(
     program: npu_program.ProgramOp, target: Target, memory: MemoryMode, kinds: Mapping[str, str] = MappingProxyType({})
 ) -> bytes:
-    """Return the ``.npu`` file of ``program``; :func:`container_of` explains arguments and errors."""
+    """Return the ``.npu`` file of ``program``. :func:`container_of` explains arguments and errors."""
     return write(container_of(program, target, memory, kinds))
 
 
@@ -112,7 +112,7 @@ class Emitted(NamedTuple):
 
 
 def instructions(program: npu_program.ProgramOp) -> list[Instr]:
-    """Return the instructions of ``program``, including halt; raise CompileError if there are none."""
+    """Return the instructions of ``program``, including halt. Raises CompileError if there are none."""
     return [emitted.instr for emitted in _emitted(program)]
 
 

@@ -1,6 +1,6 @@
-"""The passes by name; each is imported at first use.
+"""The passes by name. Each is imported at first use.
 
-Each room is a folder with one file per pass; subfolders contain shared code. ``circle-infer-shapes`` is
+Each room is a folder with one file per pass. Subfolders contain shared code. ``circle-infer-shapes`` is
 ``CircleInferShapesPass`` in ``circle/circle_infer_shapes.py``. :mod:`odc_mlir.pipelines` defines the order of passes.
 """
 

@@ -1,1 +1,1 @@
-"""Passes on ``circle`` operators; the subfolder ``rewrites`` holds shared code."""
+"""Passes on ``circle`` operators. The subfolder ``rewrites`` holds shared code."""

@@ -69,18 +69,18 @@ class Layouts:
 
 @dataclass(frozen=True)
 class CircleAssignLayoutsPass(ModulePass):
-    """Choose orders of dimensions with the fewest TRANSPOSEs; see the module's docstring."""
+    """Choose orders of dimensions with the fewest TRANSPOSEs."""
 
     name = "circle-assign-layouts"
 
     interface: str = _KEEP
-    """``keep``: inputs and outputs keep their layout; ``nhwc``: images among them may become channels last."""
+    """``keep``: inputs and outputs keep their layout. ``nhwc``: images among them may become channels last."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         self.assign(op)
 
     def assign(self, module: ModuleOp) -> Layouts:
-        """Rewrite ``module`` in place and return the changes; raise OptionError for an unknown interface."""
+        """Rewrite ``module`` in place and return the changes. Raises OptionError for an unknown interface."""
         if self.interface not in (_KEEP, _NHWC):
             raise OptionError(f"interface is {self.interface!r}", hint=f"use {_KEEP} or {_NHWC}")
         functions = [function for function in module.body.block.ops if isinstance(function, FuncOp)]

@@ -46,7 +46,7 @@ from odc_mlir.transforms.quant.quant_attach_ranges import Range, read_ranges
 
 @dataclass(frozen=True)
 class CircleClipMasksPass(PatternPass):
-    """Reduce large negative masks before SOFTMAX; see the module's docstring."""
+    """Reduce large negative masks before SOFTMAX."""
 
     name = "circle-clip-masks"
 
@@ -62,7 +62,7 @@ class CircleClipMasksPass(PatternPass):
 
 
 def clip_masks(module: ModuleOp, seen: Mapping[str, Range]) -> None:
-    """Limit masks before each SOFTMAX of ``module``; ``seen`` has recorded ranges by tensor name."""
+    """Limit masks before each SOFTMAX of ``module``. ``seen`` has recorded ranges by tensor name."""
     pattern = ClipMask(seen)
     apply_patterns(module, [pattern])
     for op in pattern.limits:

@@ -41,7 +41,7 @@ With ``patterns``, a file of ONE's fm-equalize, only the pairs in the file are e
 RELU6 does not commute with factors. Layers with RELU6 do not change, unless ``relu6=recorded`` is set and a recorded
 range ends below 6. RELU then replaces RELU6.
 
-Sources: Nagel et al., "Data-free quantization through weight equalization and bias correction", 2019, section 4.1; Xiao
+Sources: Nagel et al., "Data-free quantization through weight equalization and bias correction", 2019, section 4.1. Xiao
 et al., "SmoothQuant: accurate and efficient post-training quantization for large language models", 2023, section 4.
 """
 
@@ -73,15 +73,15 @@ _MOST_VISITS = 100  # iterations over all pairs
 
 @dataclass(frozen=True)
 class CircleEqualizeChannelsPass(ModulePass):
-    """Move scales of channels between layers; see the module's docstring."""
+    """Move scales of channels between layers."""
 
     name = "circle-equalize-channels"
 
     ranges: str = ""
-    """.npz file with the largest magnitude of each channel by tensor name; empty: use the weights' ranges."""
+    """.npz file with the largest magnitude of each channel by tensor name. Without a file, weights' ranges are used."""
 
     patterns: str = ""
-    """JSON file of layer pairs in the format of ONE's fm-equalize; empty: all pairs."""
+    """JSON file of layer pairs in the format of ONE's fm-equalize. Without a file, all pairs are equalised."""
 
     save: str = ""
     """JSON file to write, with the moved factors in the format of ``patterns``."""
@@ -90,7 +90,7 @@ class CircleEqualizeChannelsPass(ModulePass):
     """Share of the channels' ranges that moves to the following weights: 1 equalises the channels, 0 the weights."""
 
     relu6: str = "keep"
-    """``keep`` skips layers with RELU6; ``recorded`` replaces RELU6 by RELU if a recorded range ends below 6."""
+    """``keep`` skips layers with RELU6. ``recorded`` replaces RELU6 by RELU if a recorded range ends below 6."""
 
     powers_of_two: bool = False
     """Round factors to powers of two, which makes results bit-exact."""
@@ -157,7 +157,7 @@ class EqualizedPair:
 
 
 def read_patterns(path: str) -> list[EqualizedPair]:
-    """Read pairs from a JSON file; raise OptionError with the file's name."""
+    """Read pairs from a JSON file. Raises OptionError with the file's name."""
     with parsing("cannot read the patterns", OptionError, location=path):
         content = json.loads(Path(path).read_bytes())
     if not isinstance(content, list):
@@ -196,7 +196,7 @@ def patterns_of(pairs: Sequence[Pair]) -> list[dict[str, Any]]:
 
 
 def write_patterns(path: str, pairs: Sequence[Pair]) -> None:
-    """Write equalised pairs and factors for :func:`read_patterns`; raise OptionError."""
+    """Write equalised pairs and factors for :func:`read_patterns`. Raises OptionError."""
     try:
         Path(path).write_text(json.dumps(patterns_of(pairs)), "utf-8")
     except OSError as error:

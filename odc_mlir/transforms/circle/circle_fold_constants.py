@@ -42,12 +42,12 @@ SHAPE_READERS = frozenset({"SHAPE", "RANK"})
 
 @dataclass(frozen=True)
 class CircleFoldConstantsPass(PatternPass):
-    """Replace operators on constants by constants; see the module's docstring."""
+    """Replace operators on constants by constants."""
 
     name = "circle-fold-constants"
 
     limit_bytes: int = LIMIT_BYTES
-    """Size limit of folded results in bytes; larger results are cheaper to compute than to store."""
+    """Size limit of folded results in bytes. Larger results are cheaper to compute than to store."""
 
     decode: bool = False
     """Decode quantised and half-precision constants up to the size limit, as requantising a model requires."""

@@ -47,7 +47,7 @@ _TOGETHER = {("relu", "relu6"): "relu6", ("relu6", "relu"): "relu6"}
 
 @dataclass(frozen=True)
 class CircleFuseActivationPass(PatternPass):
-    """Fuse activations into the operators that produce their operands; see the module's docstring."""
+    """Fuse activations into the operators that produce their operands."""
 
     name = "circle-fuse-activation"
 

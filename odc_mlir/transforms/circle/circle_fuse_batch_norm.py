@@ -56,12 +56,12 @@ AFFINE = frozenset({"ADD", "SUB", "MUL", "DIV"})
 
 @dataclass(frozen=True)
 class CircleFuseBatchNormPass(PatternPass):
-    """Fold channel-wise sums and products into layers; see the module's docstring."""
+    """Fold channel-wise sums and products into layers."""
 
     name = "circle-fuse-batch-norm"
 
     most_ratio: float = 0.0
-    """Largest ratio of factors, among the inputs of one output, to fold into the following layer; 0: any."""
+    """Largest ratio of factors, among the inputs of one output, to fold into the following layer. 0 allows any."""
 
     @classmethod
     def patterns(cls) -> Sequence[type[RewritePattern]]:

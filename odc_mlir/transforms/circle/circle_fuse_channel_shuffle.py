@@ -76,7 +76,7 @@ _LAST = ("CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED")  # layers whose channel
 
 
 class CircleFuseChannelShufflePass(PatternPass):
-    """Reorder channels of layers so that shuffles are unnecessary; see the module's docstring."""
+    """Reorder channels of layers so that shuffles are unnecessary."""
 
     name = "circle-fuse-channel-shuffle"
 
@@ -126,7 +126,7 @@ def _channels(result: Labels, labels: Mapping[SSAValue, Labels], axis: int) -> l
 
 
 class Shuffle(NamedTuple):
-    """Permutation of the channels of a value along ``axis``; ``inner``: the view and the TRANSPOSE."""
+    """Permutation of the channels of a value along ``axis``. ``inner``: the view and the TRANSPOSE."""
 
     axis: int
     order: list[Channel]

@@ -60,7 +60,7 @@ _ERF = frozenset({"Erf", "FlexErf"})
 
 @dataclass(frozen=True)
 class CircleFusePatternsPass(PatternPass):
-    """Replace groups of operators by one operator; see the module's docstring."""
+    """Replace groups of operators by one operator."""
 
     name = "circle-fuse-patterns"
 
@@ -108,7 +108,7 @@ def product_of(value: SSAValue, *, is_root: bool = True) -> ScaledProduct:
 
 
 def is_close(found: float | None, wanted: float) -> bool:
-    """Return whether a model's constant is close to ``wanted``; False for NaN."""
+    """Return whether a model's constant is close to ``wanted``, and no NaN."""
     return found is not None and math.isclose(found, wanted, rel_tol=_CLOSE)
 
 
@@ -231,7 +231,7 @@ def _is_erf(value: SSAValue, x: SSAValue) -> bool:
 
 @dataclass(frozen=True)
 class Clamp(_RealPattern):
-    """Merge MAXIMUM and MINIMUM with constants, and RELU, into a clamp; ``names``: possible last operators."""
+    """Merge MAXIMUM and MINIMUM with constants, and RELU, into a clamp. ``names``: possible last operators."""
 
     names: frozenset[str] = frozenset({"MAXIMUM", "MINIMUM", "RELU"})
 

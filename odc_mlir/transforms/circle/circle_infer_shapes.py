@@ -36,7 +36,7 @@ SHAPE_BYTES = 512  # size limit of values to evaluate as shapes, at eight bytes 
 
 
 class CircleInferShapesPass(PatternPass):
-    """Refine result types in every function; see the module's docstring."""
+    """Refine result types in every function."""
 
     name = "circle-infer-shapes"
 

@@ -38,12 +38,12 @@ _ROUNDS = 8  # limit on rounds of layouts and patterns; known networks need two
 
 @dataclass(frozen=True)
 class CircleOptimizePass(PatternPass):
-    """Apply rewrites by name; see the module's docstring."""
+    """Apply rewrites by name."""
 
     name = "circle-optimize"
 
     level: str = O1
-    """``O1``: all rewrites that preserve results; ``none``: only the named rewrites."""
+    """``O1``: all rewrites that preserve results. ``none``: only the named rewrites."""
 
     rewrites: tuple[str, ...] = ()
     """Additional rewrites, by name."""
@@ -52,7 +52,7 @@ class CircleOptimizePass(PatternPass):
     """Rewrites to disable, by name."""
 
     io_layout: str = "keep"
-    """``keep``: inputs and outputs keep their layout; ``nhwc``: images become channels last if that saves work."""
+    """``keep``: inputs and outputs keep their layout. ``nhwc``: images become channels last if that saves work."""
 
     limit: int | None = None
     """Maximum number of rewrites."""
@@ -65,7 +65,7 @@ class CircleOptimizePass(PatternPass):
         self.optimize(ctx, op)
 
     def optimize(self, ctx: Context, module: ModuleOp) -> tuple[Counter[str], Layouts]:
-        """Rewrite ``module`` in place; return counts of rewrites and the new layouts; raise OptionError."""
+        """Rewrite ``module`` in place and return counts of rewrites and the new layouts. Raises OptionError."""
         if self.limit is not None and self.limit < 0:
             raise OptionError(f"limit is {self.limit}", hint="give 0 or more")
         chosen = select(None if self.level == "none" else self.level, self.rewrites, self.without)

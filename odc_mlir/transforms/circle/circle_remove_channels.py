@@ -55,12 +55,12 @@ from odc_mlir.transforms.common.rewriting import PatternPass, apply_patterns_to
 
 @dataclass(frozen=True)
 class CircleRemoveChannelsPass(PatternPass):
-    """Remove channels that are constant or unused; see the module's docstring."""
+    """Remove channels that are constant or unused."""
 
     name = "circle-remove-channels"
 
     share: int = 16
-    """Remove channels of a layer only if at least one in this many can be removed; 0: keep all, for ablations."""
+    """Remove channels of a layer only if at least one in this many can be removed. 0 keeps all."""
 
     @classmethod
     def patterns(cls) -> Sequence[type[RewritePattern]]:
@@ -109,7 +109,7 @@ class NarrowOperator(RewritePattern):
 
 @dataclass(frozen=True)
 class FunctionIntervals:
-    """Intervals of every channel in a function; ``kinds``: operators except barriers, in program order."""
+    """Intervals of every channel in a function. ``kinds``: operators except barriers, in program order."""
 
     kinds: Mapping[Operation, ChannelKind]
     of_values: dict[SSAValue, ChannelIntervals] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class FunctionIntervals:
         return known
 
     def __call__(self, value: SSAValue) -> ChannelIntervals:
-        """Return the intervals of ``value``, a tensor that has channels; by default, they contain all codes."""
+        """Return the intervals of ``value``, a tensor that has channels. By default, they contain all codes."""
         found = self.of_values.get(value)
         if found is None:
             channels = channels_of(value)
@@ -200,7 +200,7 @@ class _Classes:
             labels = labels[labels]
 
     def kept(self, share: int) -> Mask:
-        """Return a mask of kept classes; a value keeps at least one channel, and all if few would be removed."""
+        """Return a mask of kept classes. A value keeps at least one channel, and all if few would be removed."""
         needed = np.zeros(len(self.labels), np.bool_)
         known = self.intervals.kinds
         results = [kind.result for kind in known.values() if isinstance(kind, ProductKind)]

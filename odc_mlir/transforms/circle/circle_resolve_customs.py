@@ -33,7 +33,7 @@ CODES = frozenset({*ALIASES, TRANSPOSED})
 
 
 class CircleResolveCustomsPass(rewriting.PatternPass):
-    """Replace custom operators by equivalent builtin ones; see the module's docstring."""
+    """Replace custom operators by equivalent builtin ones."""
 
     name = "circle-resolve-customs"
 

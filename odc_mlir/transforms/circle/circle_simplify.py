@@ -53,7 +53,7 @@ from odc_mlir.transforms.common.rewriting import (
 
 
 class CircleSimplifyPass(PatternPass):
-    """Drop and merge operators that only move values; see the module's docstring."""
+    """Drop and merge operators that only move values."""
 
     name = "circle-simplify"
 

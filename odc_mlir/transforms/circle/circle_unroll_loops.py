@@ -4,7 +4,7 @@ Before::
 
     %0:2 = circle.while(%zero, %x) {cond_subgraph_index = @more, body_subgraph_index = @step} : …
 
-After, if ``@more`` holds twice: two copies of the operators of ``@step``; the second reads the first one's results.
+After, if ``@more`` holds twice: two copies of the operators of ``@step``. The second reads the first one's results.
 
 Converters write recurrent layers as loops. Unrolled steps are ordinary operators. Counters and other values computed
 only from constants become constants. Rows that a loop writes into a list become one CONCATENATION, and a read of a row
@@ -41,7 +41,7 @@ Row = tuple[SSAValue, int]  # a value and an index of its first dimension
 
 @dataclass(frozen=True)
 class CircleUnrollLoopsPass(ModulePass):
-    """Replace loops by the operators of all iterations; see the module's docstring."""
+    """Replace loops by the operators of all iterations."""
 
     name = "circle-unroll-loops"
 
@@ -84,7 +84,7 @@ def _callees(loop: CircleOp) -> tuple[str, str]:
 
 
 def _is_pure(function: FuncOp) -> bool:
-    """Return whether no operator has effects; nested loops are checked when they are unrolled."""
+    """Return whether no operator has effects. Nested loops are checked when they are unrolled."""
     return not function.is_declaration and all(
         isinstance(op, ConstOp | NoneOp | ReturnOp)
         or bool(_loops([op]))

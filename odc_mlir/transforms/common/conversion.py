@@ -88,7 +88,7 @@ class LoweringPattern(KindPattern, Generic[OpT]):
             rewriter.operation_insertion_handler.remove(place)
 
     def matches(self, op: OpT, /) -> bool:
-        """Return whether the pattern lowers ``op``; otherwise the walker tries the next pattern of its kind."""
+        """Return whether the pattern lowers ``op``. Otherwise the walker tries the next pattern of its kind."""
         return True
 
     def lower(self, op: OpT, rewriter: PatternRewriter, /) -> None:

@@ -18,7 +18,7 @@ _PACKAGE = Path(__file__).parents[2]
 
 
 class Option(NamedTuple):
-    """Option of a pass, named as on the command line; ``default`` is None for a required option."""
+    """Option of a pass, named as on the command line. ``default`` is None for a required option."""
 
     name: str
     type: str
@@ -57,7 +57,7 @@ def options_of(kind: type[ModulePass]) -> list[Option]:
 
 
 def source_of(cls: type) -> str:
-    """Return the file and line of a class definition; the path of a package file is relative to the package."""
+    """Return the file and line of a class definition. The path of a package file is relative to the package."""
     file = Path(inspect.getsourcefile(cls) or "")
     place = file.relative_to(_PACKAGE) if file.is_relative_to(_PACKAGE) else file.name
     return f"{place}:{inspect.getsourcelines(cls)[1]}"

@@ -150,7 +150,7 @@ def _is_hidden(numbers: NDArray[np.float32], bound: float) -> NDArray[np.bool_]:
 
 
 def _hides_rows(value: SSAValue, bound: float) -> bool:
-    """Return whether a constant hides a whole row of the last axis; such a constant alone is not a mask."""
+    """Return whether a constant hides a whole row of the last axis. Such a constant alone is not a mask."""
     numbers = real_constant(value)
     if numbers is None or not numbers.size:
         return False
@@ -209,7 +209,7 @@ def _linear_operands(op: CircleOp) -> tuple[int, ...]:
 
 
 def moved_operands(op: CircleOp) -> tuple[int, ...]:
-    """Return the float operands whose elements ``op`` only moves; none if it computes new elements."""
+    """Return the float operands whose elements ``op`` only moves, or none if it computes new elements."""
     rule = op.SPEC.quant
     if op.SPEC.name in MIXING:
         return ()
@@ -232,7 +232,7 @@ class Clipping:
     def clipped(self, value: SSAValue, bound: float, limited: Set[SSAValue], depth: int = 0) -> SSAValue:
         """Return ``value`` limited to its bound, or ``value`` itself if it does not exceed the bound.
 
-        MAXIMUM or MINIMUM operators limit the ``limited`` sources; ``limits`` lists these operators.
+        MAXIMUM or MINIMUM operators limit the ``limited`` sources. ``limits`` lists these operators.
         """
         if depth > _DEEPEST:
             return value

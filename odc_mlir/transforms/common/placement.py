@@ -31,7 +31,7 @@ def functions(module: ModuleOp) -> Iterator[FuncOp]:
 
 
 def main_function(module: ModuleOp) -> FuncOp:
-    """Return the function of the first subgraph; raise ModelError for a module without functions."""
+    """Return the function of the first subgraph. Raises ModelError for a module without functions."""
     found = next(functions(module), None)
     if found is None or not found.body.blocks:
         raise ModelError("the module has no function")

@@ -35,7 +35,7 @@ STORED_WHOLE = frozenset({"float32", "int8", "uint8", "int16", "int32", "int64"}
 
 
 class KindPattern(RewritePattern):
-    """Pattern on certain classes of operations; drivers call it for no other operations."""
+    """Pattern on certain classes of operations. Drivers call it for no other operations."""
 
     def handles(self, kind: type[Operation], /) -> bool:
         """Return whether the pattern accepts operations of class ``kind``."""
@@ -55,12 +55,12 @@ class OperatorPattern(KindPattern):
             self.rewrite(op, rewriter)
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
-        """Rewrite ``op`` if the pattern applies; otherwise return without a change."""
+        """Rewrite ``op`` if the pattern applies. Otherwise return without a change."""
         raise NotImplementedError
 
 
 class RewriteObserver(Protocol):
-    """Listener to rewrites; see :func:`observed`."""
+    """Listener to rewrites, for :func:`observed`."""
 
     def rewriting(self, op: Operation) -> None:
         """Receive ``op`` before a pattern is tried on it."""
@@ -162,7 +162,7 @@ class PatternPass(ModulePass):
     @classmethod
     @abstractmethod
     def patterns(cls) -> Sequence[type[RewritePattern]]:
-        """Return the pattern classes in order; the first match is applied.
+        """Return the pattern classes in order. The first match is applied.
 
         Special patterns must precede general patterns, which need not exclude the special cases.
         """
@@ -398,7 +398,7 @@ def build(
     options: Mapping[str, Any],
     location: LocationAttr | None,
 ) -> CircleOp:
-    """Create an operator; missing options get their defaults."""
+    """Create an operator. Missing options get their defaults."""
     made = op_class(name).make(operands, types, options, location=location)
     missing = {key: option for key, option in made.OPTIONS.items() if key not in made.properties}
     made.properties |= {key: o.encode(o.default) for key, o in missing.items() if o.default is not None}
@@ -484,7 +484,7 @@ class WeightedLayer:
         return vector.reshape(shape)
 
     def set_constants(self, weights: NDArray[Any] | None, bias: NDArray[Any] | None) -> None:
-        """Replace weights and bias by float32 constants inserted before the operator; None leaves them unchanged."""
+        """Replace weights and bias by float32 constants inserted before the operator. None leaves them unchanged."""
         for place, role, array in ((self.weights, "weights", weights), (self.bias, "bias", bias)):
             if array is not None:
                 operands = list(self.op.operands)

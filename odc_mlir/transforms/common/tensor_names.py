@@ -34,7 +34,7 @@ def outputs_of(function: FuncOp) -> Sequence[SSAValue]:
 
 
 def keep_output_names(function: FuncOp, names: Sequence[str]) -> None:
-    """Rename the returned values to ``names``, except inputs; of several names, the first wins."""
+    """Rename the returned values to ``names``, except inputs. Of several names, the first wins."""
     named = set[SSAValue](function.args)
     for value, name in zip(outputs_of(function), names, strict=True):
         if value not in named:
@@ -81,7 +81,7 @@ def _passed_on(function: FuncOp) -> dict[SSAValue, SSAValue]:
 
 
 def rename(value: SSAValue, name: str) -> None:
-    """Rename ``value`` to ``name``; the other results of its operation keep their names."""
+    """Rename ``value`` to ``name``. The other results of its operation keep their names."""
     value.name_hint = hint_of(name)
     if isinstance(value, BlockArgument):
         value.location = name_loc(name)
@@ -92,7 +92,7 @@ def rename(value: SSAValue, name: str) -> None:
 
 
 def named(op: Operation, name: str) -> Operation:
-    """Name the only result of the new operation ``op`` and return ``op``; an empty name changes nothing."""
+    """Name the only result of the new operation ``op`` and return ``op``. An empty name changes nothing."""
     if name:
         op.location = name_loc(name)
         op.results[0].name_hint = hint_of(name)

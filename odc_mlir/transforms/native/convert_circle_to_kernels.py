@@ -6,7 +6,7 @@ Before, in a segment::
     odc.yield %1
 
 After: a module named after the segment contains the segment's function and declarations of the kernels that the
-function calls. One attribute holds the bytes of all constants; weights are packed in the order that kernels read::
+function calls. One attribute holds the bytes of all constants. Weights are packed in the order that kernels read::
 
     builtin.module @segment_0 attributes {native.constants = #circle.blob<…>} {
       func.func @segment_0(%in0: memref<?xi8>, %out0: memref<?xi8>, %arena: memref<?xi8>, %constants: …) -> i32 {
@@ -78,7 +78,7 @@ class LowerYield(LoweringPattern[YieldOp]):
 
 
 class ConvertCircleToKernelsPass(PatternPass):
-    """Lower a copy of every segment; see the module's docstring."""
+    """Lower a copy of every segment."""
 
     name = "convert-circle-to-kernels"
 

@@ -162,7 +162,7 @@ class LowerConditionalBranch(LoweringPattern[cf.ConditionalBranchOp]):
 
 
 class LowerConstant(LoweringPattern[arith.ConstantOp]):
-    """Lower ``arith.constant`` of one number to ``llvm.mlir.constant``; an index gets 64 bits."""
+    """Lower ``arith.constant`` of one number to ``llvm.mlir.constant``. An index gets 64 bits."""
 
     def lower(self, op: arith.ConstantOp, rewriter: PatternRewriter, /) -> None:
         type, value = converted_type(op.result.type), op.value
@@ -207,7 +207,7 @@ class LowerToIntrinsic(LoweringPattern[Operation]):
 
 
 class LowerIndexCast(LoweringPattern[arith.IndexCastOp]):
-    """Lower ``arith.index_cast`` to a sign extension or a truncation; erase it between types of the same width."""
+    """Lower ``arith.index_cast`` to a sign extension or a truncation. Erase it between types of the same width."""
 
     def lower(self, op: arith.IndexCastOp, rewriter: PatternRewriter, /) -> None:
         value, wanted = op.input, converted_type(op.result.type)
@@ -290,7 +290,7 @@ class LowerShuffle(LoweringPattern[vector.ShuffleOp]):
 
 
 class LowerReduction(LoweringPattern[vector.ReductionOp]):
-    """Lower ``vector.reduction`` to the intrinsic ``llvm.vector.reduce``; sums of floats start at zero."""
+    """Lower ``vector.reduction`` to the intrinsic ``llvm.vector.reduce``. Sums of floats start at zero."""
 
     def lower(self, op: vector.ReductionOp, rewriter: PatternRewriter, /) -> None:
         kind, type, operands = op.kind.data.value, op.dest.type, [op.vector]
@@ -305,7 +305,7 @@ class LowerReduction(LoweringPattern[vector.ReductionOp]):
 
 
 class ConvertNativeToLlvmPass(PatternPass):
-    """Lower every function; see the module's docstring."""
+    """Lower every function to the llvm dialect."""
 
     name = "convert-native-to-llvm"
 
@@ -337,7 +337,7 @@ class ConvertNativeToLlvmPass(PatternPass):
 
 
 def convert_functions(context: Context, module: ModuleOp) -> None:
-    """Lower the functions of ``module``; raise CompileError for an operation without a form in the llvm dialect."""
+    """Lower the functions of ``module``. Raises CompileError for an operation without a form in the llvm dialect."""
     ConvertScfToCf().apply(context, module)
     target = ConversionTarget(ConvertNativeToLlvmPass.name, ("llvm.",))
     apply_conversion(context, module.body, target, [pattern() for pattern in ConvertNativeToLlvmPass.patterns()])

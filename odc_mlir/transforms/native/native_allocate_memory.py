@@ -50,7 +50,7 @@ class PlaceBuffer(LoweringPattern[memref.AllocOp]):
 
 
 class NativeAllocateMemoryPass(PatternPass):
-    """Assign offsets; see the module's docstring."""
+    """Assign offsets to buffers."""
 
     name = "native-allocate-memory"
 

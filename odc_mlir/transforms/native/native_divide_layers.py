@@ -65,7 +65,7 @@ _EXTRA: dict[str, Attribute] = dict(zip(THREAD_PARAMETERS, (BYTES, BYTES, INDEX,
 
 @dataclass(frozen=True)
 class NativeDivideLayersPass(ModulePass):
-    """Add the functions; see the module's docstring."""
+    """Add functions for parts of layers."""
 
     name = "native-divide-layers"
 
@@ -87,7 +87,7 @@ class NativeDivideLayersPass(ModulePass):
 
 @dataclass(frozen=True)
 class _DivisibleCall:
-    """Divisible call of a kernel; ``places``: operand indices by kernel parameter."""
+    """Divisible call of a kernel. ``places``: operand indices by kernel parameter."""
 
     places: Mapping[str, int]
     rows: int
@@ -141,7 +141,7 @@ def _layer_of(module: ModuleOp, call: func.CallOp) -> _DivisibleCall | None:
 
 
 def _divide(module: ModuleOp, function: func.FuncOp, layers: Sequence[_DivisibleCall | None]) -> None:
-    """Add the function of one part; ``layers``: an item per call, None if only the first part performs the call."""
+    """Add the function of one part. ``layers``: an item per call, None if only the first part performs the call."""
     part = function.clone()
     part.sym_name = StringAttr(f"{function.sym_name.data}_part")
     block = part.body.block
@@ -202,7 +202,7 @@ class _Parts:
         w.when(w.compare(w["part"], "eq", 0), body)
 
     def _by_all(self, call: func.CallOp, layer: _DivisibleCall) -> None:
-        """Perform the call for a share of the pixels in every part; parts beyond ``most_parts`` do nothing."""
+        """Perform the call for a share of the pixels in every part. Parts beyond ``most_parts`` do nothing."""
         w, part = self.w, self.w["part"]
         busy = w.least(w["parts"], layer.most_parts)
 
@@ -219,7 +219,7 @@ class _Parts:
         Rewriter.erase_op(call)
 
     def _tile_start(self, part: SSAValue, parts: SSAValue, layer: _DivisibleCall) -> SSAValue:
-        """Return the first pixel of a part; tiles are divided as evenly as possible."""
+        """Return the first pixel of a part. Tiles are divided as evenly as possible."""
         share = self.w.mul(part, layer.pixels // layer.rows)
         return self.w.mul(self.w.emit(arith.DivUIOp(share, parts)), layer.rows)
 
@@ -247,7 +247,7 @@ class _Parts:
         pixels: SSAValue,
         output: tuple[SSAValue, SSAValue] | None = None,
     ) -> None:
-        """Perform the call for ``pixels`` from ``first``; ``output``: another buffer for results, and an offset."""
+        """Perform the call for ``pixels`` from ``first``. ``output``: another buffer for results, and an offset."""
         w, operands = self.w, list(call.operands)
         operands[layer.places["pixels"]] = pixels
         for name in BY_PIXEL:

@@ -27,7 +27,7 @@ from odc_mlir.transforms.native.lowering.operators import kernel_reason
 
 
 class NativeMarkSupportedPass(PatternPass):
-    """Mark every operator with its placement; for operators on the host, record the reason."""
+    """Mark every operator with its placement. For operators on the host, record the reason."""
 
     name = "native-mark-supported"
 

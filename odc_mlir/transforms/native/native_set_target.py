@@ -21,7 +21,7 @@ from odc_mlir.targets.cpu import CpuTarget
 
 @dataclass(frozen=True)
 class NativeSetTargetPass(ModulePass):
-    """Choose the processor; see the module's docstring."""
+    """Record the processor."""
 
     name = "native-set-target"
 
@@ -33,7 +33,7 @@ class NativeSetTargetPass(ModulePass):
 
 
 def machine_of(module: ModuleOp) -> CpuTarget:
-    """Return the processor that ``native-set-target`` recorded; raise CompileError without one."""
+    """Return the processor that ``native-set-target`` recorded. Raises CompileError without one."""
     choice = target_of(module)
     if choice is None:
         raise CompileError("no processor is chosen", hint="run native-set-target first")

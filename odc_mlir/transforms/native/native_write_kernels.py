@@ -50,7 +50,7 @@ class WriteKernel(LoweringPattern[FuncOp]):
 
 
 class NativeWriteKernelsPass(PatternPass):
-    """Write the loops of every declared kernel; see the module's docstring."""
+    """Write the loops of every declared kernel."""
 
     name = "native-write-kernels"
 

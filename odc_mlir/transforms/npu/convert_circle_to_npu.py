@@ -59,7 +59,7 @@ class EraseUnusedConstant(LoweringPattern[ConstOp | NoneOp]):
 
 
 class ConvertCircleToNpuPass(PatternPass):
-    """Create programs and lower their operators; see the module's text."""
+    """Create programs and lower their operators."""
 
     name = "convert-circle-to-npu"
 

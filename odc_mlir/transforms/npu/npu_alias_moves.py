@@ -107,7 +107,7 @@ class LoadParts(RewritePattern):
 
 
 class NpuAliasMovesPass(ProgramPatternPass):
-    """Mark moves as views; see the module's text."""
+    """Mark moves of contiguous bytes as views."""
 
     name = "npu-alias-moves"
 

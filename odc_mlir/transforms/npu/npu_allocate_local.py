@@ -40,7 +40,7 @@ from odc_mlir.transforms.npu.schedule.window_tiling import aligned
 
 
 class NpuAllocateLocalPass(ProgramPass):
-    """Allocate; see the module's text."""
+    """Assign addresses in the local memories."""
 
     name = "npu-allocate-local"
 

@@ -1,4 +1,4 @@
-"""``npu-allocate-memory``: assign addresses to buffers; in the arena, by a solver over live ranges.
+"""``npu-allocate-memory``: assign addresses to buffers, in the arena by a solver over live ranges.
 
 Before::
 
@@ -40,7 +40,7 @@ from odc_mlir.transforms.npu.schedule.regions import arena_bytes, bind
 
 
 class NpuAllocateMemoryPass(ProgramPass):
-    """Allocate; see the module's text."""
+    """Assign addresses to buffers."""
 
     name = "npu-allocate-memory"
 

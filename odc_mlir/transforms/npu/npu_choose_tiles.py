@@ -35,7 +35,7 @@ from odc_mlir.transforms.npu.schedule.residents import largest_gap
 
 
 class NpuChooseTilesPass(ProgramPass):
-    """Choose tilings; see the module's text."""
+    """Choose tilings of window operations, and resident tensors."""
 
     name = "npu-choose-tiles"
 

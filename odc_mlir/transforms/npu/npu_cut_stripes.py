@@ -5,7 +5,7 @@ Before, if the SRAM limit leaves no room for the tensor between the two::
     %1 = npu.conv %0 kernel [1, 1] … : tensor<1x56x56x24x…> -> tensor<1x56x56x144x…>
     %2 = npu.conv depthwise %1 kernel [3, 3] pads [1, 1, 1, 1] … : tensor<1x56x56x144x…> -> tensor<1x56x56x144x…>
 
-After, for every stripe of 14 rows; a final move joins the stripes::
+After, for every stripe of 14 rows, before a move that joins the stripes::
 
     %3 = npu.move %0 copies [array<i32: 0, 17472, 0, 21504, 1, 1>] : tensor<1x56x56x24x…> -> tensor<1x16x56x24x…>
     %4 = npu.conv %3 kernel [1, 1] … : tensor<1x16x56x24x…> -> tensor<1x16x56x144x…>
@@ -48,7 +48,7 @@ from odc_mlir.transforms.npu.schedule.tensor_ir import has_tilings
 
 
 class NpuCutStripesPass(ProgramPass):
-    """Cut chains into stripes; see the module's text."""
+    """Cut chains into stripes."""
 
     name = "npu-cut-stripes"
 
@@ -119,7 +119,7 @@ class _Cut:
     slices: dict[tuple[SSAValue, stripe_plan.Rows], SSAValue] = field(default_factory=dict)
 
     def apply(self) -> Counter[str]:
-        """Replace the chain by its stripes; return the repeated multiply-accumulates by operation."""
+        """Replace the chain by its stripes, and return the repeated multiply-accumulates by operation."""
         graph, chain = self.graph, self.chain
         layers = range(chain.first, chain.last + 1)
         made: list[SSAValue] = []

@@ -5,7 +5,7 @@ Before::
     %1 = npu.reshape %0 : tensor<1x1x1x64x…> -> tensor<1x64x…>
     %2 = npu.reshape %1 : tensor<1x64x…> -> tensor<1x1x1x64x…>
 
-After: users of ``%2`` read ``%0``; ``%1`` stays only if it has other users. Reshapes are not merged across unary
+After: users of ``%2`` read ``%0``. ``%1`` stays only if it has other users. Reshapes are not merged across unary
 element-wise operations (``npu.lut``, ``npu.scale``), because these cost the same in any shape.
 
 Moves may repeat matrices for several matrix products, for example keys that query heads share. The products then read
@@ -116,7 +116,7 @@ def _distinct(value: SSAValue, images: int) -> tuple[SSAValue, NDArray[np.int64]
 
 
 class NpuElideReshapesPass(PatternPass):
-    """Shorten chains of views; see the module's text."""
+    """Shorten chains of views."""
 
     name = "npu-elide-reshapes"
 

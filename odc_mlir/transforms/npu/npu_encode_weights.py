@@ -42,7 +42,7 @@ _SOURCE = _WLOAD.SPEC.place_names.index("source")
 
 @dataclass(frozen=True)
 class NpuEncodeWeightsPass(ProgramPatternPass):
-    """Encode; see the module's text."""
+    """Encode constant weights."""
 
     name = "npu-encode-weights"
 

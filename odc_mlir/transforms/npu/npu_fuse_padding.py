@@ -11,7 +11,7 @@ forms, so it adds nothing to the sums.
 For other users, a depthwise 1x1 convolution with weights and scale of one replaces the pad. Its windows in the padding
 yield the zero point. Such users are pools, which ignore padding, convolutions with another zero point, and convolutions
 whose summed padding exceeds the field of a load. The walker erases a pad without users. Only PAD of an image becomes
-``npu.pad``; any other PAD becomes ``npu.move``.
+``npu.pad``. Any other PAD becomes ``npu.move``.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _summed_pads(pad: npu.PadOp, conv: npu.ConvOp) -> list[int]:
 
 
 class NpuFusePaddingPass(PatternPass):
-    """Fuse padding into convolutions; see the module's text."""
+    """Fuse padding into convolutions."""
 
     name = "npu-fuse-padding"
 

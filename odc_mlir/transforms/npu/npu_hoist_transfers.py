@@ -45,7 +45,7 @@ from odc_mlir.transforms.npu.schedule.program import Command, buffers_of
 
 
 class NpuHoistTransfersPass(ProgramPass):
-    """Reorder; see the module's text."""
+    """Issue transfers earlier."""
 
     name = "npu-hoist-transfers"
 

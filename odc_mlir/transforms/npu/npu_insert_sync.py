@@ -10,7 +10,7 @@ After::
     npu.isa.load source %x target %slot posts [8]
     npu.isa.conv … input %slot waits [8]
 
-An instruction has room for two waits and two posts; ``npu.isa.sync`` takes the rest. All buffers need addresses.
+An instruction has room for two waits and two posts. Further ones are in ``npu.isa.sync``. All buffers need addresses.
 
 Each ordered pair of queues has one semaphore. Vector clocks record which commands are complete when a command starts.
 They follow from earlier waits of its queue and from the clocks of the commands that posted. Only a dependence that the
@@ -39,7 +39,7 @@ from odc_mlir.transforms.npu.schedule.program import Command
 
 
 class NpuInsertSyncPass(ProgramPass):
-    """Insert semaphores; see the module's text."""
+    """Insert semaphores."""
 
     name = "npu-insert-sync"
 

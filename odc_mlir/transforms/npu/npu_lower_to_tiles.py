@@ -6,7 +6,7 @@ Before::
       %0 = npu.conv %x … {npu.tiling = #npu.tiling<rows = 8, cols = 8, …>} : …
       odc.yield %0 : …
 
-After: one buffer for every tensor, constant and slot of a local memory; loads, computation and stores of all tiles::
+After: one buffer for every tensor, constant and slot of a local memory, then the commands of all tiles::
 
     npu.program @segment_0(%x: tensor<1x8x8x16x…>) -> tensor<1x8x8x32x…> {
       %1 = npu.buffer "x" binds [0] : !npu.buffer<inputs, 1x8x8x16xi8>
@@ -21,8 +21,8 @@ After: one buffer for every tensor, constant and slot of a local memory; loads, 
 If the tiling of a convolution has ``operand_slots``, the following element-wise operation is computed with each tile.
 The program's ``npu.fused`` maps the name of each such operation to the name of its convolution.
 
-Buffers of memory regions are at the top; the slots of a layer are before its first instruction. No buffer has an
-address; ``binds`` gives the numbers of the inputs or outputs in a buffer.
+Buffers of memory regions are at the top. The slots of a layer are before its first instruction. No buffer has an
+address. ``binds`` gives the numbers of the inputs or outputs in a buffer.
 
 Each kind of operation has a pattern, which xDSL's ``PatternRewriteWalker`` applies in program order. Rejects operations
 of another level, and softmax over rows that do not fit in the tile buffer.
@@ -111,7 +111,7 @@ class Emission:
         return self.layer(behind)
 
     def enter(self, op: npu.NpuTensorOp) -> None:
-        """Begin the layer of ``op``; all later slots belong to this layer."""
+        """Begin the layer of ``op``. All later slots belong to this layer."""
         next(self._progress, None)
         self._follower, layer = None, self.layer(op)
         self.memories.enter(slot_bytes(op, self.target))
@@ -135,7 +135,7 @@ class Emission:
         self._lowered.append(op)
 
     def end(self, op: YieldOp, rewriter: PatternRewriter) -> None:
-        """End the program with copies of outputs that no layer computes; erase the lowered operations and ``op``."""
+        """End the program with copies of outputs that no layer computes. Erase the lowered operations and ``op``."""
         copies = [
             command("copy", source=(source, 0), target=(target, 0), bytes=source.size)
             for source, target in self._layers.copies
@@ -196,7 +196,7 @@ class TilePattern(LoweringPattern[TensorOpT]):
 
 
 class TileView(LoweringPattern[npu.ReshapeOp | npu.ConstantOp | npu.MoveOp]):
-    """Lower a constant, a reshape or a move marked as a view to no instruction; users refer to the base buffer."""
+    """Lower a constant, a reshape or a move marked as a view to no instruction. Users refer to the base buffer."""
 
     def __init__(self, emission: Emission) -> None:
         self.emission = emission
@@ -256,7 +256,7 @@ class TileReduce(TilePattern[npu.ReduceOp]):
 
 
 class TileArgMax(TilePattern[npu.ArgMaxOp]):
-    """Lower ``npu.arg_max``; reject rows that do not fit in the tile buffer."""
+    """Lower ``npu.arg_max``. Reject rows that do not fit in the tile buffer."""
 
     stream = staticmethod(argmax_commands)
 
@@ -280,13 +280,13 @@ class TileResize(TilePattern[npu.ResizeOp]):
 
 
 class TileSoftmax(TilePattern[npu.SoftmaxOp]):
-    """Lower ``npu.softmax``; reject rows that do not fit in the tile buffer."""
+    """Lower ``npu.softmax``. Reject rows that do not fit in the tile buffer."""
 
     stream = staticmethod(softmax_commands)
 
 
 class TileLstm(TilePattern[npu.LstmOp]):
-    """Lower ``npu.lstm``; reject a cell that does not fit in the local memories."""
+    """Lower ``npu.lstm``. Reject a cell that does not fit in the local memories."""
 
     stream = staticmethod(lstm_commands)
 
@@ -302,7 +302,7 @@ class EndProgram(LoweringPattern[YieldOp]):
 
 
 class NpuLowerToTilesPass(ProgramPatternPass):
-    """Lower; see the module's text."""
+    """Lower operations on tensors to commands on tiles."""
 
     name = "npu-lower-to-tiles"
 

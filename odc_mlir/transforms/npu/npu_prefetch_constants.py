@@ -50,7 +50,7 @@ from odc_mlir.transforms.npu.schedule.regions import arena_bytes
 
 
 class Prefetch(NamedTuple):
-    """Options for prefetching in one program; see :class:`NpuPrefetchConstantsPass`."""
+    """Options for prefetching in one program. See :class:`NpuPrefetchConstantsPass`."""
 
     room: Room = "best"
     sram_limit: int | None = None
@@ -75,7 +75,7 @@ def _read_prefetch(attribute: Attribute) -> Prefetch:
 
 @dataclass(frozen=True)
 class NpuPrefetchConstantsPass(ProgramPass):
-    """Prefetch; see the module's text."""
+    """Plan copies of constants to SRAM."""
 
     name = "npu-prefetch-constants"
 
@@ -83,7 +83,7 @@ class NpuPrefetchConstantsPass(ProgramPass):
     """SRAM for constants: rest (bytes that tensors leave free), all (of the limit), none, or best (by an estimate)."""
 
     sram_limit: int | None = None
-    """Bytes of SRAM to use; default: the limit of the target."""
+    """Bytes of SRAM to use. Default: the limit of the target."""
 
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
         if job.memory != "flash":

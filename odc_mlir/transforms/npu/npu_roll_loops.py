@@ -45,7 +45,7 @@ from odc_mlir.transforms.npu.schedule.instruction_ir import ProgramPass, Targete
 
 
 class NpuRollLoopsPass(ProgramPass):
-    """Roll; see the module's text."""
+    """Replace repeated instructions by hardware loops."""
 
     name = "npu-roll-loops"
 
@@ -171,7 +171,7 @@ def _step(
     memories: _Memories,
     homes: _Homes,
 ) -> None:
-    """Set the address steps of ``op``; an address that leaves its buffer becomes an address in the whole memory."""
+    """Set the address steps of ``op``. An address that leaves its buffer becomes an address in the whole memory."""
     fields, operands = op.field_values, list(op._operands)
     names, offsets, advance = op.SPEC.place_names, list(fields.offsets), {}
     used = [index for index, offset in enumerate(offsets) if offset is not None]

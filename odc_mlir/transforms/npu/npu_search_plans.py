@@ -86,7 +86,7 @@ class TrialPlan(NamedTuple):
 
 
 class NpuSearchPlansPass(ModulePass):
-    """Search; see the module's text."""
+    """Choose stripes, tilings and prefetched constants by simulation."""
 
     name = "npu-search-plans"
 
@@ -128,7 +128,7 @@ class _Trial:
 class _Trials:
     """Trials of plans for ``lowered``, a module with one program of tensor operations.
 
-    ``planner``: planner of stripes for about ``room`` bytes of tensors; None if the tensors fit without stripes.
+    ``planner``: planner of stripes for about ``room`` bytes of tensors, or None if the tensors fit without stripes.
     """
 
     context: Context
@@ -190,7 +190,7 @@ class _Trials:
         return len(plans) - 1, None
 
     def _better(self, best: _Trial, plans: Iterable[TrialPlan], misses: int = MISSES) -> _Trial:
-        """Return the best of ``best`` and ``plans``; stop after ``misses`` plans in a row without improvement."""
+        """Return the best of ``best`` and ``plans``. Stop after ``misses`` plans in a row without improvement."""
         missed = 0
         for plan in plans:
             if missed == misses or self.instructions > INSTRUCTIONS:
@@ -202,7 +202,7 @@ class _Trials:
         return best
 
     def _cut(self, plan: TrialPlan) -> _Trial | OdcError | None:
-        """Try a plan; return its trial or error, or None if an equal plan has been tried."""
+        """Try a plan and return its trial or error, or None if an equal plan has been tried."""
         tell(self.context, "npu-sched: trying a plan")
         self.tried.add(plan)
         module = clone_module(self.lowered)
@@ -230,7 +230,7 @@ class _Trials:
         return None
 
     def _finished(self, plan: TrialPlan, ready: ModuleOp, prefetch: Prefetch) -> _Trial | OdcError | None:
-        """Compile and simulate a copy of ``ready``; return None for a known program or if the program is too slow."""
+        """Compile and simulate a copy of ``ready``. Returns None for a known program or one that is too slow."""
         from odc_mlir.emitter.program import emit_program  # large programs that fit need no simulator
         from odc_mlir.simulator.program import load
         from odc_mlir.simulator.run import simulate

@@ -40,7 +40,7 @@ from odc_mlir.transforms.npu.schedule.program import Buffer, Command, spans
 
 
 class NpuShareArenaPass(ProgramPatternPass):
-    """Share; see the module's text."""
+    """Place inputs and outputs in the arena."""
 
     name = "npu-share-arena"
 
@@ -61,7 +61,7 @@ Span = tuple[Buffer, int, int]
 
 
 def _merge_state(block: Block) -> bool:
-    """Compute the next value of a state in the buffer of the state instead of copying it; return success.
+    """Compute the next value of a state in the state's buffer instead of copying it. Returns whether this succeeded.
 
     Values that are inputs, other states or constants are still copied, because no instruction computes them.
     """
@@ -91,7 +91,7 @@ def _merge(program: DecodedProgram, kept: Buffer, replaced: Buffer, copies: Sequ
 
 
 def _continue_in_place(block: Block) -> bool:
-    """Merge a tensor that begins as a copy of another tensor into the buffer of that tensor; return success."""
+    """Merge a tensor that begins as a copy into the buffer of the other tensor. Returns whether this succeeded."""
     program = DecodedProgram(block)
     touched = [{buffer for found in _touched(command) for buffer, _, _ in found} for command in program.commands]
     for index, command in enumerate(program.commands):

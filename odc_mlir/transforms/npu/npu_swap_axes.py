@@ -1,6 +1,6 @@
 """``npu-swap-axes``: turn images one pixel wide into images one pixel high.
 
-The array computes several pixels of a row at once; for an image with one pixel per row, it would use one column only.
+The array computes several pixels of a row at once. For an image with one pixel per row, it would use one column only.
 
 Before::
 
@@ -34,7 +34,7 @@ _PAIRS = ("kernel", "stride", "dilation")
 
 
 class NpuSwapAxesPass(PatternPass):
-    """Swap; see the module's text."""
+    """Swap the axes of images one pixel wide."""
 
     name = "npu-swap-axes"
 

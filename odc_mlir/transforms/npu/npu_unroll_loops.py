@@ -1,4 +1,4 @@
-"""``npu-unroll-loops``: expand hardware loops into the instructions that they issue; undoes ``npu-roll-loops``.
+"""``npu-unroll-loops``: expand hardware loops into the instructions that they issue.
 
 Before::
 
@@ -33,7 +33,7 @@ from odc_mlir.transforms.npu.schedule.instruction_ir import ProgramPatternPass, 
 
 
 class NpuUnrollLoopsPass(ProgramPatternPass):
-    """Unroll; see the module's text."""
+    """Expand hardware loops."""
 
     name = "npu-unroll-loops"
 

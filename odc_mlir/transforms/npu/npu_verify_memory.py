@@ -28,7 +28,7 @@ from odc_mlir.transforms.npu.schedule.regions import arena_bytes, region_bytes
 
 
 class NpuVerifyMemoryPass(ProgramPass):
-    """Verify; see the module's text."""
+    """Verify all memory accesses of a program."""
 
     name = "npu-verify-memory"
 

@@ -52,21 +52,21 @@ from odc_mlir.transforms.partition.plans.plans import (
 
 @dataclass(frozen=True)
 class NpuChooseSegmentsPass(ModulePass):
-    """Choose by cost; see the module's text."""
+    """Choose segments by cost."""
 
     name = "npu-choose-segments"
 
     strategy: str = "cost"
-    """``cost``: the plan with the least estimated time; ``supported``: everything that the NPU supports."""
+    """``cost``: the plan with the least estimated time. ``supported``: everything that the NPU supports."""
 
     min_operators: int = 1
-    """Least number of compute operators (not counting views) in a segment; smaller segments stay on the host."""
+    """Least number of compute operators (not counting views) in a segment. Smaller segments stay on the host."""
 
     min_macs: int = 0
-    """Least number of multiply-accumulates in a segment; smaller segments stay on the host."""
+    """Least number of multiply-accumulates in a segment. Smaller segments stay on the host."""
 
     max_segments: int | None = None
-    """Maximum number of segments; segments with the smallest gain stay on the host. Default: no limit."""
+    """Maximum number of segments. Segments with the smallest gain stay on the host. Default: no limit."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         choice = target_of(op)
@@ -84,7 +84,7 @@ class NpuChooseSegmentsPass(ModulePass):
         apply_choice(op, found, result)
 
     def bounds(self) -> Bounds:
-        """Return the options as bounds; raise OptionError for an invalid option."""
+        """Return the options as bounds. Raises OptionError for an invalid option."""
         if self.strategy not in WORDS["strategy"]:
             raise OptionError(f"strategy is {self.strategy!r}, allowed: {', '.join(WORDS['strategy'])}")
         for field in ("min_operators", "min_macs", "max_segments"):
@@ -96,7 +96,7 @@ class NpuChooseSegmentsPass(ModulePass):
     def problem(
         self, ctx: Context, module: ModuleOp, found: Sequence[CircleOp], choice: TargetChoice
     ) -> PlacementProblem:
-        """Return the operator graph with its costs; place operators that cannot be lowered on the host."""
+        """Return the operator graph with its costs. Place operators that cannot be lowered on the host."""
         target = targets.load(choice.target)
         memory: MemoryMode = "flash" if choice.memory == "flash" else "sram"
         works = npu_works(ctx, module, target, memory)
@@ -119,7 +119,7 @@ def problem_of(
     segment_cycles: Callable[[Sequence[OperatorCost]], float],
     place: str = "the NPU",
 ) -> PlacementProblem:
-    """Return the placement problem of ``module``; ``works``: cost of each operator on ``place``, or None."""
+    """Return the placement problem of ``module``. ``works``: cost of each operator on ``place``, or None."""
     tensors = _Tensors()
     items = [_item(op, work, tensors, host) for op, work in zip(found, works, strict=True)]
     last = placement.main_function(module).body.block.last_op

@@ -22,7 +22,7 @@ from odc_mlir.transforms.partition.rules.islands import islands
 
 
 class NpuFormGroupsPass(ModulePass):
-    """Mark groups; see the module's text."""
+    """Mark groups of operators."""
 
     name = "npu-form-groups"
 

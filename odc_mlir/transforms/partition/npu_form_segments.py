@@ -46,12 +46,12 @@ from odc_mlir.transforms.partition.plans.plans import alternate
 
 @dataclass(frozen=True)
 class NpuFormSegmentsPass(ModulePass):
-    """Group operators placed on the target; see the module's text."""
+    """Group operators placed on the target."""
 
     name = "npu-form-segments"
 
     min_operators: int = 1
-    """Least number of compute operators (not counting views) in a segment; smaller segments stay on the host."""
+    """Least number of compute operators (not counting views) in a segment. Smaller segments stay on the host."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         block = main_function(op).body.block

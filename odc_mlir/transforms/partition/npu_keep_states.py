@@ -35,7 +35,7 @@ from odc_mlir.transforms.common.placement import main_function
 
 
 class NpuKeepStatesPass(ModulePass):
-    """Keep states; see the module's text."""
+    """Keep states on the NPU between runs."""
 
     name = "npu-keep-states"
 

@@ -9,7 +9,7 @@ After::
     %1 = circle.floor %0 {odc.placed = "host", odc.reason = "operator: FLOOR is not supported by the NPU"} : …
 
 The rules are in :mod:`odc_mlir.transforms.partition.rules.table`. Operators that the user places on the host
-(``odc.place = "host"``) stay there. Only the main function is divided into segments; operators in functions called by
+(``odc.place = "host"``) stay there. Only the main function is divided into segments. Operators in functions called by
 control flow stay on the host. A group of element-wise float or boolean operators whose inputs and outputs are 8-bit
 codes is supported as a whole. Such a group is an island. It gets a separate DEQUANTIZE.
 """
@@ -62,7 +62,7 @@ class NpuMarkSupportedPass(PatternPass):
 
 @dataclass
 class MarkSupported(placement.PlacePattern):
-    """Place an operator on the NPU if all placement rules hold; otherwise on the host, with the violated rule."""
+    """Place an operator on the NPU if all placement rules hold, else on the host, with the violated rule."""
 
     place = placement.NPU
     limits: PlacementLimits

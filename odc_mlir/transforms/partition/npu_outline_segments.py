@@ -51,7 +51,7 @@ VIEW_REASON = "segment-result: a view of a value that leaves the segment"
 
 
 class NpuOutlineSegmentsPass(ModulePass):
-    """Move runs of operators with the same segment number into segments; see the module's text."""
+    """Move runs of operators with the same segment number into segments."""
 
     name = "npu-outline-segments"
 
@@ -134,7 +134,7 @@ def _view_behind(last: Operation, root: SSAValue, value: OpResult, group: set[Op
 
 
 def _known_behind(value: SSAValue, last: Operation) -> tuple[SSAValue, Operation]:
-    """Copy a known ``value`` for the host, after ``last``; return the value to use and the last operation."""
+    """Copy a known ``value`` for the host, after ``last``, and return the value to use and the last operation."""
     if not isinstance(value, OpResult) or not is_known(value.op):
         return value, last
     copy = value.op.clone()

@@ -42,12 +42,12 @@ BACKENDS: Mapping[str, str] = {"host": HOST, "cpu": HOST, "npu": NPU}
 
 @dataclass(frozen=True)
 class OdcApplyAnnotationsPass(ModulePass):
-    """Annotate; see the module's text."""
+    """Record the user's placement of operators."""
 
     name = "odc-apply-annotations"
 
     file: str | None = None
-    """Partition file; see odc_mlir/formats/one.py."""
+    """Partition file, as in odc_mlir/formats/one.py."""
 
     host: tuple[str, ...] = ()
     """Opcodes and result names to run on the host."""
@@ -73,7 +73,7 @@ def _read(path: str) -> PartitionFile:
 
 
 def apply_file(file: PartitionFile, found: Sequence[CircleOp], location: str, target: str | None) -> None:
-    """Annotate operators according to ``file``; raise OptionError for a backend other than host and NPU."""
+    """Annotate operators according to ``file``. Raises OptionError for a backend other than host and NPU."""
     places = dict(BACKENDS) | ({target: NPU} if target else {})
     for backend in file.backends:
         if backend not in places:
@@ -85,7 +85,7 @@ def apply_file(file: PartitionFile, found: Sequence[CircleOp], location: str, ta
 
 
 def apply_words(place: str, words: Sequence[str], found: Sequence[CircleOp]) -> None:
-    """Annotate the operators that ``words`` name, opcodes first; raise OptionError for a word without a match."""
+    """Annotate the operators that ``words`` name, opcodes first. Raises OptionError for a word without a match."""
     named = {name: op for op in found for name in location_names(op.location)}
     opcodes = [word for word in words if word not in named and word in ops.all_specs()]
     for op in found:

@@ -45,7 +45,7 @@ DECLARED_INPUTS = "odc.declared_inputs"  # argument types of a function in the m
 
 @dataclass(frozen=True)
 class OdcFixBatchPass(ModulePass):
-    """Set open first dimensions of inputs to a fixed size; see the module's text."""
+    """Set open first dimensions of inputs to a fixed size."""
 
     name = "odc-fix-batch"
 
@@ -59,7 +59,7 @@ class OdcFixBatchPass(ModulePass):
 
 
 def fix_batch(module: ModuleOp, batch: int, *, declare: bool = True) -> bool:
-    """Set open first dimensions of the main function's inputs to ``batch``; return whether there were any.
+    """Set open first dimensions of the main function's inputs to ``batch`` and return whether there were any.
 
     ``declare``: whether to record the declared types for :func:`restore_batch`.
     """

@@ -47,7 +47,7 @@ _HANDLE, _READ, _ASSIGN, _ONCE = "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE
 
 
 class OdcLiftVariablesPass(ModulePass):
-    """Lift variables; see the module's text."""
+    """Replace variables by arguments and results."""
 
     name = "odc-lift-variables"
 
@@ -97,7 +97,7 @@ def _variables(function: FuncOp) -> list[_Variable]:
 
 
 def _lift(module: ModuleOp, main: FuncOp, variable: _Variable) -> bytes | None:
-    """Replace ``variable`` by an argument and an additional result; return its initial bytes.
+    """Replace ``variable`` by an argument and an additional result and return its initial bytes.
 
     If that is not possible, change nothing and return None.
     """

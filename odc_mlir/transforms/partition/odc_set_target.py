@@ -20,7 +20,7 @@ from odc_mlir.errors import OptionError
 
 @dataclass(frozen=True)
 class OdcSetTargetPass(ModulePass):
-    """Choose the target; see the module's text."""
+    """Record the target."""
 
     name = "odc-set-target"
 
@@ -34,10 +34,10 @@ class OdcSetTargetPass(ModulePass):
     """Optimisation goal: performance, memory, compile-time or fewest-cycles."""
 
     sram_limit: int | None = None
-    """Limit on SRAM for activations and prefetched constants, in bytes; default: the capacity."""
+    """Limit on SRAM for activations and prefetched constants, in bytes. Default: the capacity."""
 
     allow_host: bool = False
-    """Move operators that do not fit in the SRAM limit to the host; by default, they are an error."""
+    """Move operators that do not fit in the SRAM limit to the host. By default, they are an error."""
 
     numerics: str = "fixed"
     """Requantisation of fully connected layers: fixed (multipliers, as TFLite up to 2.19) or litert (host only)."""
@@ -46,7 +46,7 @@ class OdcSetTargetPass(ModulePass):
         op.attributes[TARGET] = TargetAttr(self.choice())
 
     def choice(self) -> TargetChoice:
-        """Return the options as the attribute's value; raise OptionError or TargetError if they are invalid."""
+        """Return the options as the attribute's value. Raises OptionError or TargetError if they are invalid."""
         for field in ("memory", "prefer", "numerics"):
             if (value := getattr(self, field)) not in WORDS[field]:
                 raise OptionError(f"{field} is {value!r}, allowed: {', '.join(WORDS[field])}")

@@ -41,7 +41,7 @@ CAST_REASON = "boundary: converts between a segment and the host"
 
 
 class OdcVerifyBoundariesPass(ModulePass):
-    """Verify boundaries of segments; see the module's text."""
+    """Verify boundaries of segments."""
 
     name = "odc-verify-boundaries"
 
@@ -83,7 +83,7 @@ def _check(segment: SegmentOp, value: SSAValue) -> None:
 
 
 def _cast(value: SSAValue, wanted: Attribute, segment: SegmentOp) -> CircleOp:
-    """Create the host operator that converts ``value`` to ``wanted``; raise CompileError if there is none."""
+    """Create the host operator that converts ``value`` to ``wanted``. Raises CompileError if there is none."""
     where = {"tensor": value_name(value), "location": segment.sym_name.data}
     made = op_class("QUANTIZE").make(
         [value], [wanted], location=name_loc(f"{value_name(value)}_{segment.sym_name.data}")

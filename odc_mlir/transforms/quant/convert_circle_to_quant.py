@@ -71,15 +71,15 @@ from odc_mlir.transforms.quant.common.ir import (
 
 @dataclass(frozen=True)
 class ConvertCircleToQuantPass(PatternPass):
-    """Apply the assigned element types; see the module's docstring."""
+    """Apply the assigned element types."""
 
     name = "convert-circle-to-quant"
 
     io: Literal["float", "quantized"] | None = None
-    """Types of inputs and outputs; default: the module's ``quant.io``, else float."""
+    """Types of inputs and outputs. Default: the module's ``quant.io``, else float."""
 
     inputs: tuple[str, ...] = ()
-    """Types of single inputs: ``NAME=float``, ``NAME=uint8`` and so on; ``TYPE`` alone for all others."""
+    """Types of single inputs: ``NAME=float``, ``NAME=uint8`` and so on, or ``TYPE`` for all others."""
 
     outputs: tuple[str, ...] = ()
     """Types of single outputs, written like ``inputs``."""
@@ -225,7 +225,7 @@ class BoundaryTypes:
 
     @classmethod
     def of(cls, entries: Sequence[str], default: str) -> BoundaryTypes:
-        """Parse ``TYPE`` and ``NAME=TYPE``; raise OptionError for invalid entries."""
+        """Parse ``TYPE`` and ``NAME=TYPE``. Raises OptionError for invalid entries."""
         named = parse_boundary(entries)
         return cls(named.pop("", default), named)
 
@@ -268,7 +268,7 @@ def _crossing(
 
 
 def _same_range(codes: QuantizedElement, dtype: str) -> QuantParams:
-    """Return parameters of ``dtype`` for the range of ``codes``; if possible, codes stay equal."""
+    """Return parameters of ``dtype`` for the range of ``codes``. If possible, codes stay equal."""
     if (moved := moved_to(codes.dtype, codes.params, dtype)) is not None:
         return moved
     return activation_params(*represented_range(codes.params, codes.dtype), dtype, symmetric=dtype == "int16")

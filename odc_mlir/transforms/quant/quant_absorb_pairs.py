@@ -16,7 +16,7 @@ After::
 
 Pairs of QUANTIZE and DEQUANTIZE are removed, and FAKE_QUANT with 8 or 16 bits. ``quant.given`` keeps their parameters
 for the values that they rounded. Of several roundings in a row, the last counts. The parameters of a constant before
-DEQUANTIZE are kept as well; constant folding removes the DEQUANTIZE. A function result keeps its name after the
+DEQUANTIZE are kept as well. Constant folding removes the DEQUANTIZE. A function result keeps its name after the
 rounding. A value that only a move or a clamp reads gets the parameters of their result.
 
 Unchanged: modules without such rounding, quantised values with other users, roundings to other numbers of bits, and
@@ -48,7 +48,7 @@ _TYPES = {8: "int8", 16: "int16"}
 
 
 class QuantAbsorbPairsPass(ModulePass):
-    """Remove rounding; see the module's docstring."""
+    """Remove rounding from a float model."""
 
     name = "quant-absorb-pairs"
 
@@ -59,7 +59,7 @@ class QuantAbsorbPairsPass(ModulePass):
 
 
 def absorb(function: FuncOp) -> dict[str, Attribute]:
-    """Remove rounding from ``function`` in place; return the types of rounded values by name."""
+    """Remove rounding from ``function`` in place and return the types of rounded values by name."""
     types: dict[SSAValue, Attribute] = {}
     for op in list(ir.all_ops(function)):
         type = _rounding(op)

@@ -56,7 +56,7 @@ from odc_mlir.transforms.quant.common.operators import Ranges, Role, contents_of
 
 @dataclass(frozen=True)
 class QuantAssignParamsPass(ModulePass):
-    """Assign element types by ranges; see the module's docstring."""
+    """Assign element types by ranges."""
 
     name = "quant-assign-params"
 
@@ -76,7 +76,7 @@ class QuantAssignParamsPass(ModulePass):
     """Precision of single operators by a result's name: ``name:int16,name:float``."""
 
     config: str | None = None
-    """JSON file with these and further settings; options take precedence."""
+    """JSON file with these and further settings. Options take precedence."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         plan = PrecisionPlan() if self.config is None else read_config(self.config)
@@ -127,7 +127,7 @@ class _StaysReal(Exception):
 class Assignment:
     """Assignment of types to the values of one function.
 
-    ``wide``: ranges by name for values with more bits than ``default`` has; more bits allow a wider range.
+    ``wide``: ranges by name for values with more bits than ``default`` has. More bits allow a wider range.
     """
 
     def __init__(
@@ -196,7 +196,7 @@ class Assignment:
         return next((choice for choice in found if choice is not None), None)
 
     def _scheme(self, choice: PrecisionChoice | None) -> Scheme:
-        """Return the scheme of an operator; a chosen precision keeps the default's granularity and form if possible."""
+        """Return the scheme of an operator. A chosen precision keeps the default's granularity and form if possible."""
         if choice is None:
             return self._default
         if choice.precision == self._default.name:
@@ -254,7 +254,7 @@ class Assignment:
         return found
 
     def _by_range(self, value: SSAValue, used: Scheme, *, as_weights: bool = False) -> Attribute:
-        """Return the type of a value by its range; computed weights of a signed type are symmetric."""
+        """Return the type of a value by its range. Computed weights of a signed type are symmetric."""
         assert used.activations is not None
         symmetric = used.symmetric_activations or (as_weights and DTYPES[used.activations].kind == "int")
         if not as_weights and (given := given_type(self._given, value, used.activations)) is not None:

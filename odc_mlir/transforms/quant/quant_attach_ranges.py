@@ -50,7 +50,7 @@ HIDDEN_SHARE = 12.0  # exp(-12) is a fifth of a step of results with 16 bits
 
 @dataclass(frozen=True)
 class QuantAttachRangesPass(ModulePass):
-    """Write recorded ranges into types; see the module's docstring."""
+    """Write recorded ranges into types."""
 
     name = "quant-attach-ranges"
 
@@ -93,7 +93,7 @@ _OWN_FIELDS = ("records", "mode")
 
 
 def read_ranges(path: str) -> dict[str, Range]:
-    """Return the ranges in a JSON file; raise OptionError with the file's name for other content."""
+    """Return the ranges in a JSON file. Raises OptionError with the file's name for other content."""
     with parsing("cannot read ranges", OptionError, location=path), open(path, encoding="utf-8") as file:
         content: Any = json.load(file)
     if not isinstance(content, dict):
@@ -110,7 +110,7 @@ def read_ranges(path: str) -> dict[str, Range]:
 def ranges_of(
     statistics: Mapping[str, TensorStatistics], mode: str, options: Mapping[str, Any] | None = None
 ) -> dict[str, Range]:
-    """Return the range of each recorded tensor; options that are None get their defaults."""
+    """Return the range of each recorded tensor. Options that are None get their defaults."""
     from odc_mlir.quantizer.policy.ranges import choose_range
 
     given = {name: value for name, value in (options or {}).items() if value is not None}

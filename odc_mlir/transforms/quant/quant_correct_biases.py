@@ -37,7 +37,7 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class QuantCorrectBiasesPass(PatternPass):
-    """Add corrections to biases; see the module's docstring."""
+    """Add corrections to biases."""
 
     name = "quant-correct-biases"
 
@@ -54,7 +54,7 @@ class QuantCorrectBiasesPass(PatternPass):
 
 
 def correct_biases(module: ModuleOp, deltas: Mapping[str, Array]) -> None:
-    """Add ``deltas``, by result name, to the biases of ``module`` in place; raise ModelError if they do not fit."""
+    """Add ``deltas``, by result name, to the biases of ``module`` in place. Raises ModelError if they do not fit."""
     found = {bias.op: (bias, moves) for bias, moves in layer_constants(module, deltas, "biases")}
     apply_patterns_to([CorrectBias(found)], list(found))
 

@@ -48,12 +48,12 @@ _CONVERTERS = ("QUANTIZE", "DEQUANTIZE")
 
 @dataclass(frozen=True)
 class QuantFlipSignPass(PatternPass):
-    """Move 8-bit codes by 128; see the module's docstring."""
+    """Move 8-bit codes by 128."""
 
     name = "quant-flip-sign"
 
     to: Literal["int8", "uint8"]
-    """Element type to convert to; required."""
+    """Required element type to convert to."""
 
     @classmethod
     def patterns(cls) -> Sequence[type[RewritePattern]]:
@@ -81,7 +81,7 @@ class SignFlip:
     changed: set[Operation] = field(default_factory=set)
 
     def flip(self, values: Sequence[SSAValue], rewriter: PatternRewriter) -> bool:
-        """Convert the types of ``values``; return whether any changed."""
+        """Convert the types of ``values`` and return whether any changed."""
         flipped = False
         for value in tuple(values):
             if isinstance(value.type, NoneType):

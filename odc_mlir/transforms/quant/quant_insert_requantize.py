@@ -45,7 +45,7 @@ from odc_mlir.transforms.quant.common.conversion import conversion
 
 
 class QuantInsertRequantizePass(PatternPass):
-    """Replace casts by operators; see the module's docstring."""
+    """Replace casts by operators."""
 
     name = "quant-insert-requantize"
 

@@ -48,7 +48,7 @@ Limit = tuple[str, str, float]  # limiting operator, end of the codes, and numbe
 
 @dataclass(frozen=True)
 class QuantLimitFarPass(ModulePass):
-    """Limit floats before QUANTIZE; see the module's docstring."""
+    """Limit floats before QUANTIZE."""
 
     name = "quant-limit-far"
 
@@ -87,7 +87,7 @@ def limited(module: ModuleOp, statistics: Mapping[str, TensorStatistics]) -> Mod
 
 
 def _seen(found: TensorStatistics) -> Range:
-    """Return the smallest and largest value; values excluded from ranges count as the largest float32."""
+    """Return the smallest and largest value. Values excluded from ranges count as the largest float32."""
     if found.infinite_count:
         return -_LARGEST, _LARGEST
     low, high = (found.minimum, found.maximum) if found.runs else (0.0, 0.0)

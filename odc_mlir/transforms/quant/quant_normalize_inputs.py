@@ -80,7 +80,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class QuantNormalizeInputsPass(ModulePass):
-    """Centre and scale the channels of inputs; see the module's docstring."""
+    """Centre and scale the channels of inputs."""
 
     name = "quant-normalize-inputs"
 
@@ -151,7 +151,7 @@ def _keep_real(ops: Sequence[CircleOp], moments: Mapping[str, Floats]) -> set[Ci
 
 
 def _is_of_use(op: CircleOp) -> bool:
-    """Return whether quantising after ``op`` may be more precise than before it; not for moves of all channels."""
+    """Return whether quantising after ``op`` may be more precise than before it. Moves of all channels do not count."""
     name = op.SPEC.name
     if name in ("CAST", "CONCATENATION", "TRANSPOSE") or Trait.VIEW in op.SPEC.traits:
         return False
@@ -192,7 +192,7 @@ class _InputLayer:
         )
 
     def of_all(self, array: Floats, other: float) -> Floats:
-        """Extend ``array`` from the input's channels to all channels that the layer reads; ``other`` fills the rest."""
+        """Extend ``array`` from the input's channels to all channels that the layer reads. ``other`` fills the rest."""
         if self.join is None:
             return array
         found = np.full(int((shape_of(self.join.results[0]) or (0,))[-1] or 0), other)
@@ -201,7 +201,7 @@ class _InputLayer:
 
 
 def _readers(value: SSAValue, kept: Set[CircleOp], preparing_ops: Sequence[CircleOp]) -> list[_InputLayer]:
-    """Return the layers that read ``value``, except operators in ``kept``; empty if another operator reads it.
+    """Return the layers that read ``value``, except operators in ``kept``, or none if another operator reads it.
 
     Inputs that are concatenated only with other inputs are normalised after the concatenation.
     """

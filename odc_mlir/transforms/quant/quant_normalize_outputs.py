@@ -83,7 +83,7 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class QuantNormalizeOutputsPass(ModulePass):
-    """Scale and move the columns of outputs after the last layer; see the module's docstring."""
+    """Scale and move the columns of outputs after the last layer."""
 
     name = "quant-normalize-outputs"
 
@@ -99,7 +99,7 @@ class QuantNormalizeOutputsPass(ModulePass):
 
 
 def normalize_outputs(module: ModuleOp, ranges: Mapping[str, Floats], of_layers: Mapping[str, Floats]) -> None:
-    """Scale and move columns of outputs, and of layers, by their ranges; see :class:`QuantNormalizeOutputsPass`."""
+    """Scale and move columns of outputs, and of layers, by their ranges. See :class:`QuantNormalizeOutputsPass`."""
     function = quantized_function(module)
     if function is None:
         return

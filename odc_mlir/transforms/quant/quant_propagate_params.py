@@ -72,7 +72,7 @@ _MOST_COARSER = 1.5  # limit on an adopted scale, relative to the result's own s
 
 
 class QuantPropagateParamsPass(ModulePass):
-    """Make the assigned element types consistent; see the module's docstring."""
+    """Make the assigned element types consistent."""
 
     name = "quant-propagate-params"
 
@@ -373,7 +373,7 @@ class Group:
 
 
 class Groups:
-    """Groups of quantised values; other values are in no group."""
+    """Groups of quantised values. Other values are in no group."""
 
     def __init__(self) -> None:
         self._of: dict[SSAValue, Group] = {}
@@ -393,7 +393,7 @@ class Groups:
         return otherwise if group is None else group.type
 
     def merge(self, into: Group, other: Group) -> None:
-        """Merge two groups; both get the type of ``into``, or of ``other`` if only that is fixed."""
+        """Merge two groups. Both get the type of ``into``, or of ``other`` if only that is fixed."""
         if other is into:
             return
         if other.fixed and not into.fixed and other.dtype == into.dtype:

@@ -34,7 +34,7 @@ from odc_mlir.transforms.quant.common.layers import LayerConstant, layer_constan
 
 @dataclass(frozen=True)
 class QuantRoundWeightsPass(ModulePass):
-    """Replace codes of weights; see the module's docstring."""
+    """Replace codes of weights."""
 
     name = "quant-round-weights"
 

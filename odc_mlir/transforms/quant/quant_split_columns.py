@@ -55,7 +55,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class QuantSplitColumnsPass(ModulePass):
-    """Move large columns of inputs to a separate channel; see the module's docstring."""
+    """Move large columns of inputs to a separate channel."""
 
     name = "quant-split-columns"
 
@@ -68,7 +68,7 @@ class QuantSplitColumnsPass(ModulePass):
 
 
 def split_columns(module: ModuleOp, sizes: Mapping[str, Floats]) -> None:
-    """Move large columns of inputs to a separate channel; ``sizes``: magnitudes of elements by input name."""
+    """Move large columns of inputs to a separate channel. ``sizes``: magnitudes of elements by input name."""
     function = quantized_function(module)
     for value, name in () if function is None else _images(function):
         if name in sizes and (layers := _readers(value)):
@@ -127,7 +127,7 @@ def _factors(value: SSAValue, name: str, sizes: Floats) -> Floats | None:
 
 
 def _factors_of(sizes: Floats) -> Floats | None:
-    """Return the factors for columns of these sizes; the widest gap between sizes separates large columns."""
+    """Return the factors for columns of these sizes. The widest gap between sizes separates large columns."""
     order = np.sort(sizes)[::-1]
     most = (len(sizes) - 1) // 2  # at most this many columns may be large
     if not np.isfinite(sizes).all() or not most or not order[most] > 0:

@@ -35,12 +35,12 @@ _TOLERANCE = 1e-6  # relative tolerance of scales, for products in float32
 
 @dataclass(frozen=True)
 class QuantVerifyParamsPass(ModulePass):
-    """Check parameters; see the module's docstring."""
+    """Check quantisation parameters."""
 
     name = "quant-verify-params"
 
     scheme: str | None = None
-    """Scheme to check against; default: the module's scheme."""
+    """Scheme to check against. Default: the module's scheme."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         name, function = self.scheme or read_word(op, SCHEME), quantized_function(op)

@@ -67,7 +67,7 @@ _OPERATOR_BYTES, _SCALE_BYTES = 256, 12
 
 @dataclass(frozen=True)
 class QuantWeightsOnlyPass(PatternPass):
-    """Quantise weights; see the module's docstring."""
+    """Quantise weights."""
 
     name = "quant-weights-only"
 
@@ -216,7 +216,7 @@ _IDS = ("int32", "int64")  # int64 indices become the int32 of other runtimes, w
 
 
 def takes_codes(op: CircleOp, index: int, dtype: str) -> bool:
-    """Return whether ``op`` can look up codes of this type in operand ``index``; see :func:`look_up`."""
+    """Return whether ``op`` can look up codes of this type in operand ``index``. See :func:`look_up`."""
     return op.SPEC.quant.source == index and (dtype in _MOVED or takes_rows(op, dtype))
 
 

@@ -260,7 +260,7 @@ def count_channels(value: SSAValue) -> int:
 
 
 def replace_constant(op: CircleOp, index: int, array: NDArray[np.generic], role: str, kept: Mask | None = None) -> None:
-    """Replace the elements of the constant operand ``index``; ``kept`` selects the remaining scales."""
+    """Replace the elements of the constant operand ``index``. ``kept`` selects the remaining scales."""
     old = op.operands[index]
     facts = tensor_facts(old.type)
     quant = facts.quant

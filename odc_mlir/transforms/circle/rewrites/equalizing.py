@@ -52,7 +52,7 @@ class Front(ABC):
     @property
     @abstractmethod
     def ops(self) -> Sequence[CircleOp]:
-        """Operators whose results are divided; the last operator defines the result of the front."""
+        """Operators whose results are divided. The last operator defines the result of the front."""
 
     @property
     def result(self) -> OpResult:
@@ -65,7 +65,7 @@ class Front(ABC):
         return value_name(self.result)
 
     def take_record(self, records: Mapping[str, Floats]) -> None:
-        """Set the recorded range of the result; raise OptionError if the number of channels differs."""
+        """Set the recorded range of the result. Raises OptionError if the number of channels differs."""
         record = records.get(self.name)
         if record is not None and len(record) != len(self.bias):
             raise OptionError(
@@ -225,7 +225,7 @@ def _has_channels(array: NDArray[np.float32] | None, channels: int) -> bool:
 
 
 def fronts_of(ops: Sequence[CircleOp], layers: Mapping[CircleOp, LayerFront]) -> list[Front]:
-    """Return all fronts among ``ops`` in order; products that belong to another front are not fronts."""
+    """Return all fronts among ``ops`` in order. Products that belong to another front are not fronts."""
     found = [front for op in ops if (front := layers.get(op) or Affine.of(op)) is not None]
     inner = {op for front in found for op in front.ops[:-1]}
     return [front for front in found if front.ops[-1] not in inner]
@@ -250,7 +250,7 @@ Traced = Sequence[Labels | None]  # by operand
 class ChannelTrace:
     """Trace of the channels of one result.
 
-    ``labels``: labels of each traced tensor, in the tensor's shape; an unknown first extent counts as 1. ``readers``:
+    ``labels``: labels of each traced tensor, in the tensor's shape. An unknown first extent counts as 1. ``readers``:
     layers at the end, each with the label that every weight along the last axis multiplies. ``bound``: for each
     channel, whether an operator that does not commute with factors reads the channel.
     """
@@ -277,7 +277,7 @@ class Tracer:
     relu6: str
 
     def trace(self, start: SSAValue, channels: int) -> ChannelTrace | None:
-        """Trace the channels along the last axis of ``start``; return None for other axes or unknown extents."""
+        """Trace the channels along the last axis of ``start``. Returns None for other axes or unknown extents."""
         shape = sized(start)
         if not shape or shape[-1] != channels or channels >= _MOST_ELEMENTS:
             return None
@@ -532,7 +532,7 @@ class Pair:
         self.front.record = shares * own.max(initial=0.0)
 
     def equalize(self, balance: Balance) -> bool:
-        """Move factors once, unless all are nearly 1; return whether factors were moved."""
+        """Move factors once, unless all are nearly 1. Returns whether factors were moved."""
         ranges = self.front.output_ranges()
         factors = channel_factors(ranges, self.input_ranges(), balance.alpha)
         if self.has_company:
@@ -545,7 +545,7 @@ class Pair:
         return self.move(factors)
 
     def move(self, factors: Floats) -> bool:
-        """Divide the channels by ``factors``; return False if results do not fit in float32."""
+        """Divide the channels by ``factors``. Returns False if results do not fit in float32."""
         by_label = np.concatenate([[1.0], factors])
         grown = [back.weights * by_label[places] for back, places in self.backs]
         if not self.front.can_scale(factors) or any(np.abs(array).max(initial=0.0) > LARGEST for array in grown):

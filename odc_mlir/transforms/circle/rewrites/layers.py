@@ -274,7 +274,7 @@ def _is_order(op: CircleOp, wanted: tuple[int, ...]) -> bool:
 
 
 def _blocks(view: CircleOp, order: NDArray[Any], form: _Form) -> tuple[int, int] | None:
-    """Return block size and channels if ``order`` moves blocks of channels to pixels; extents of 1 do not count."""
+    """Return block size and channels if ``order`` moves blocks of channels to pixels. Extents of 1 do not count."""
     image, parts = rewriting.static_shape_of(view.operands[0]), rewriting.static_shape_of(view.results[0])
     if image is None or parts is None or len(image) != 4 or 0 in image:
         return None

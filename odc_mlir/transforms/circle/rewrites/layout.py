@@ -9,7 +9,7 @@ chooses another order than the producer. Choices spread from operator to operato
 rule. Bucket elimination finds the cheapest choices (R. Dechter, "Bucket elimination: a unifying framework for
 reasoning", 1999). A factor is a table of costs over a few variables, and the total cost is the sum of all factors.
 Variables are eliminated one by one, beginning with the smallest tables. If a table would be too large, the search fixes
-a variable first; otherwise the result is exact.
+a variable first. Otherwise the result is exact.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def blocks(before: Sequence[int], after: Sequence[int]) -> list[tuple[list[int],
 
 
 def through_reshape(order: Order, groups: Sequence[tuple[list[int], list[int]]], side: int) -> Order | None:
-    """Return the order after a RESHAPE that moves no data, for ``order`` before it; with ``side`` 1, the reverse.
+    """Return the order after a RESHAPE that moves no data, for ``order`` before it, or with ``side`` 1 the reverse.
 
     Return None if ``order`` separates or reorders the dimensions of a group.
     """
@@ -239,7 +239,7 @@ def _elementwise(op: CircleOp) -> LayoutRule | None:
 
 
 def _broadcast_in(array: NDArray[Any], order: Order) -> NDArray[Any]:
-    """Adapt a constant that broadcasts against a tensor to the tensor's ``order``; drop leading dimensions of 1."""
+    """Adapt a constant that broadcasts against a tensor to the tensor's ``order``. Drop leading dimensions of 1."""
     whole = array.reshape((1,) * (len(order) - array.ndim) + array.shape).transpose(order)
     extra = len(order) - array.ndim
     while extra and whole.shape[0] == 1:
@@ -442,7 +442,7 @@ LARGEST_TABLE = 1 << 16  # entries
 
 @dataclass(frozen=True, slots=True)
 class CostTable:
-    """Costs by the values of distinct ``variables``; ``table``: one axis per variable, in order."""
+    """Costs by the values of distinct ``variables``. ``table``: one axis per variable, in order."""
 
     variables: tuple[int, ...]
     table: Costs
@@ -485,7 +485,7 @@ class _Buckets:
 
 
 def cheapest(sizes: Sequence[int], factors: Sequence[CostTable]) -> list[int]:
-    """Return values of all variables with the least sum of factors; ``sizes``: number of values of each variable."""
+    """Return values of all variables with the least sum of factors. ``sizes``: number of values of each variable."""
     buckets = _Buckets(sizes, factors)
     queue = [(buckets.size(variable), variable) for variable in range(len(sizes))]
     heapq.heapify(queue)
@@ -713,7 +713,7 @@ def _interface_rule(value: SSAValue) -> LayoutRule | None:
 
 
 def _costs(edge: Edge, variables: Mapping[LayoutNode, int], sizes: list[int]) -> Iterator[CostTable]:
-    """Yield the factors of one tensor; append a variable to ``sizes`` for each order that readers may share."""
+    """Yield the factors of one tensor. Append a variable to ``sizes`` for each order that readers may share."""
     source = edge.source
     givers = range(max(1, len(source.choices)))
     if len(edge.uses) == 1:

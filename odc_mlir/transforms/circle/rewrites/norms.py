@@ -24,7 +24,7 @@ _ROOTS = frozenset({"RSQRT", "SQRT", "POW"})
 
 
 class Spread(NamedTuple):
-    """``mean((x - mean)²) + epsilon`` along ``axes``; ``distances``: all values ``x - mean``, or ``x``."""
+    """``mean((x - mean)²) + epsilon`` along ``axes``. ``distances``: all values ``x - mean``, or ``x``."""
 
     x: SSAValue
     axes: frozenset[int]
@@ -35,7 +35,7 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True)
 class Normalisation:
-    """``result = normal * gamma + beta``; ``normal``: ``(x - mean) / sqrt(spread)``, None if nothing computes it."""
+    """``result = normal * gamma + beta``. ``normal``: ``(x - mean) / sqrt(spread)``, None if nothing computes it."""
 
     spread: Spread
     normal: SSAValue | None

@@ -419,7 +419,7 @@ def _symmetric(array: NDArray[Any], dtype: str, name: str) -> ConstOp:
 
 
 class GatherGuard(rewriting.OperatorPattern):
-    """Make GATHER by ``floor_mod(index + n, n)`` read ``index``; the user asserts that no index is negative."""
+    """Make GATHER by ``floor_mod(index + n, n)`` read ``index``. The user asserts that no index is negative."""
 
     names = frozenset({"GATHER"})
 

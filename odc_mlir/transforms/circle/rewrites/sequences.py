@@ -32,7 +32,7 @@ from odc_mlir.transforms.common import rewriting
 
 
 class GateColumns(NamedTuple):
-    """Sum of columns of two values; ``places``: number of the column block in each, None for a whole constant."""
+    """Sum of columns of two values. ``places``: number of the column block in each, None for a whole constant."""
 
     parts: tuple[SSAValue, SSAValue]
     places: tuple[int | None, int | None]
@@ -377,7 +377,7 @@ class _Sequence(rewriting.OperatorPattern):
 
 
 class SequenceLstm(_Sequence):
-    """Replace LSTM steps by one operator; its omitted states begin at zero in every run, like those of the steps."""
+    """Replace LSTM steps by one operator. Its omitted states begin at zero in every run, like those of the steps."""
 
     step = staticmethod(_lstm_step)
 

@@ -100,7 +100,7 @@ def _combined(options: Options) -> Parameters:
 
 @kernel_by_options(_combined)
 def combine_codes(w: Loops, helpers: Helpers, *, operation: int, left: int, wide: int, a: int, b: int) -> None:
-    """Add, subtract or multiply quantised values as in numerics.elementwise; ``wide`` values have 16 bits.
+    """Add, subtract or multiply quantised values as in numerics.elementwise. ``wide`` values have 16 bits.
 
     Sums and differences scale both operands, ``(value - zero) << left``, and requantise the result. Products requantise
     only the result. Shifted operations shift either operand right with rounding, and saturate the result.
@@ -217,7 +217,7 @@ def _select(w: Loops, condition: SSAValue, a: SSAValue, b: SSAValue) -> SSAValue
 
 
 def _to_whole(type: IntegerType) -> EmitValue:
-    """Convert floats with saturation; NaN becomes the highest number."""
+    """Convert floats with saturation. NaN becomes the highest number."""
     bits = type.width.data
 
     def write(w: Loops, x: SSAValue) -> SSAValue:

@@ -70,7 +70,7 @@ def suffix(type: Attribute) -> str:
 
 
 class Loops:
-    """Writer of one function; ``arguments``: values of its parameters by name."""
+    """Writer of one function. ``arguments``: values of its parameters by name."""
 
     def __init__(self, name: str, parameters: Mapping[str, Attribute], results: Sequence[Attribute] = ()) -> None:
         op = func.FuncOp(name, (list(parameters.values()), list(results)), visibility="private")
@@ -117,7 +117,7 @@ class Loops:
         return self.op
 
     def constant(self, value: int | float, type: Attribute = INDEX) -> SSAValue:
-        """Return a constant, created once at the start of the function; a vector has the number in every element."""
+        """Return a constant, created once at the start of the function. A vector has the number in every element."""
         key = (value, type)
         if key not in self._constants:
             if isinstance(type, VectorType):
@@ -273,7 +273,7 @@ class Loops:
         body: Callable[[SSAValue, Sequence[SSAValue]], Sequence[SSAValue]],
         initial: Sequence[SSAValue] = (),
     ) -> Sequence[SSAValue]:
-        """Loop: ``for i in range(first, end, step): values = body(i, values)``; return the last values."""
+        """Write ``for i in range(first, end, step): values = body(i, values)`` and return the last values."""
         begin, limit, stride = (self.number(value) for value in (first, end, step))
         block = Block(arg_types=[INDEX, *(value.type for value in initial)])
         op = scf.ForOp(begin, limit, stride, list(initial), Region(block))

@@ -27,7 +27,7 @@ _POLYNOMIAL = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-
 def choose(w: Loops, predicate: str, a: Number, b: Number, x: Number, y: Number) -> SSAValue:
     """Return ``x`` if the comparison ``predicate`` (``eq``, ``gt``, ``ge``) of ``a`` and ``b`` is true, else ``y``.
 
-    Comparisons with NaN are false. Operands are floats or vectors of floats; at least one of them is an SSA value.
+    Comparisons with NaN are false. Operands are floats or vectors of floats. At least one of them is an SSA value.
     """
     type = next(value.type for value in (a, b, x, y) if isinstance(value, SSAValue))
     operands = [w.number(value, type) for value in (a, b, x, y)]
@@ -77,7 +77,7 @@ def _polynomial(w: Loops, coefficients: Sequence[float], x: SSAValue) -> SSAValu
 
 
 def _reduced(w: Loops, x: SSAValue) -> tuple[SSAValue, SSAValue]:
-    """Split ``e^x = 2^n * (1 + p)`` for limited ``x``; return ``n``, shifted to the bits of the exponent, and ``p``."""
+    """Split ``e^x = 2^n * (1 + p)`` for limited ``x`` into ``p`` and ``n``, shifted to the bits of the exponent."""
     shifted = w.fused(x, w.constant(_LOG2_E, x.type), _ROUNDING)
     whole = w.sub(shifted, _ROUNDING)
     rest = w.fused(whole, -_LN2_HIGH, x)
@@ -194,7 +194,7 @@ def tanh(w: Loops, x: SSAValue) -> SSAValue:
 
 
 def logarithm(w: Loops, x: SSAValue) -> SSAValue:
-    """Return the natural logarithm; subnormal numbers are scaled up first."""
+    """Return the natural logarithm. Subnormal numbers are scaled up first."""
     type = x.type
     zero, infinity, least = (w.constant(value, type) for value in (0.0, _INFINITY, _LEAST_NORMAL))
     large = w.mul(x, 2.0**23)

@@ -92,7 +92,7 @@ _IMAGES: dict[str, Attribute] = {
 
 @kernel(**_IMAGES, fill=i32)
 def pad_image(w: Loops, helpers: Helpers) -> None:
-    """Pad images with words ``fill``; each result has ``image_bytes``, with rows of ``pitch`` bytes from ``first``."""
+    """Pad images with words ``fill``. Each result has ``image_bytes``, with rows of ``pitch`` bytes from ``first``."""
     filling = w.bitcast(w.broadcast(w["fill"], CHUNK // 4), lanes(CHUNK, i8))
     _pad(w, lambda _: filling)
 
@@ -136,7 +136,7 @@ def _buffers(options: Options) -> dict[str, Attribute]:
 
 
 def copy_run(w: Loops, source: SSAValue, target: SSAValue, count: SSAValue, size: int, *, single: bool) -> None:
-    """Copy ``count`` neighbouring elements; with ``single``, one by one, which is faster for few elements."""
+    """Copy ``count`` neighbouring elements, with ``single`` one by one, which is faster for few elements."""
     lanes = CHUNK // size
 
     def chunk(k: SSAValue) -> None:
@@ -160,7 +160,7 @@ def _box(options: Options) -> Parameters:
 
 @kernel_by_options(_box)
 def copy_box(w: Loops, helpers: Helpers, *, size: int, single: int) -> None:
-    """Copy a box of runs of ``run`` neighbours; each dimension has a step in the input and one in the output."""
+    """Copy a box of runs of ``run`` neighbours. Each dimension has a step in the input and one in the output."""
 
     def over(dimension: int, source: SSAValue, target: SSAValue) -> None:
         if dimension == DIMENSIONS:
@@ -185,7 +185,7 @@ def _runs(options: Options) -> Parameters:
 
 @kernel_by_options(_runs)
 def copy_runs(w: Loops, helpers: Helpers, *, size: int, single: int) -> None:
-    """Copy ``rows`` runs of ``run`` neighbours from the indices in ``table``; skip runs with a negative index."""
+    """Copy ``rows`` runs of ``run`` neighbours from the indices in ``table``. Skip runs with a negative index."""
     none = w.constant(0)
 
     def row(index: SSAValue) -> None:

@@ -77,7 +77,7 @@ def lstm_reals(w: Loops, helpers: Helpers, *, time_outer: int, clip: int) -> Non
 
 
 def _through_time(w: Loops, time_outer: int, step: Callable[[SSAValue, SSAValue, SSAValue, SSAValue], None]) -> None:
-    """Call ``step(row, old, new, sequence)`` for every row; ``old``, ``new``: offsets of the hidden values."""
+    """Call ``step(row, old, new, sequence)`` for every row. ``old``, ``new``: offsets of the hidden values."""
     steps, sequences = (w["outer"], w["inner"]) if time_outer else (w["inner"], w["outer"])
     half = w.mul(sequences, w["padded"])
 

@@ -27,7 +27,7 @@ _MODULES = ("windows", "elementwise", "rows", "moves", "recurrent")
 
 @dataclass(frozen=True)
 class Kernel:
-    """Kernel; ``write(loops, helpers, **options)`` writes the body of its function.
+    """Kernel. ``write(loops, helpers, **options)`` writes the body of its function.
 
     ``parameters(options)``: the function's parameters. ``depth``: empty unless its calls are :func:`divisible`.
     """
@@ -67,7 +67,7 @@ def divisible(*depth: str) -> Callable[[Kernel], Kernel]:
 
 
 def find_kernel(name: str) -> Kernel:
-    """Return the kernel ``name``; raise CompileError if there is none."""
+    """Return the kernel ``name``. Raises CompileError if there is none."""
     for module in _MODULES:
         found = getattr(importlib.import_module(f"odc_mlir.transforms.native.kernels.{module}"), name, None)
         if isinstance(found, Kernel):
@@ -76,7 +76,7 @@ def find_kernel(name: str) -> Kernel:
 
 
 class Helpers:
-    """Small functions that kernels call, created on first use; ``dot``: the instructions that multiply bytes."""
+    """Small functions that kernels call, created on first use. ``dot``: the instructions that multiply bytes."""
 
     def __init__(self, dot: str) -> None:
         self._dot = dot
@@ -136,7 +136,7 @@ def _doubling_high(w: Loops, a: SSAValue, b: SSAValue) -> SSAValue:
 
 
 def within(w: Loops, scaled: SSAValue, limits: Sequence[SSAValue], element: Attribute) -> SSAValue:
-    """Add a zero point to scaled sums, clamp and narrow them to ``element``; ``limits``: zero point, low, high."""
+    """Add a zero point to scaled sums, clamp and narrow them to ``element``. ``limits``: zero point, low, high."""
     zero, low, high = limits
     return w.narrow(w.least(w.most(w.add(scaled, zero), low), high), lanes(LANES, element))
 
@@ -193,7 +193,7 @@ def _madd_bytes(w: Loops) -> SSAValue:
 def _by_registers(
     w: Loops, sums: SSAValue, x: SSAValue, multiply: Callable[[SSAValue, SSAValue, SSAValue], SSAValue]
 ) -> SSAValue:
-    """Return ``multiply(sums, x, weights)``, computed for four sums at a time; ``x`` is one register."""
+    """Return ``multiply(sums, x, weights)``, computed for four sums at a time. ``x`` is one register."""
     found = []
     for part in range(LANES // 4):
         own = w.shuffle(sums, sums, range(4 * part, 4 * part + 4))

@@ -61,13 +61,13 @@ class _Row:
         self.w.store_lanes(value, self.w["output"], self.w.add(self.begin, k))
 
     def over(self, step: Step, start: float, join: Callable[[SSAValue], SSAValue]) -> SSAValue:
-        """Return the state after all calls of ``step(k, count, state)``; ``join`` reduces a vector to one element."""
+        """Return the state after all calls of ``step(k, count, state)``. ``join`` reduces a vector to one element."""
         w, whole = self.w, self._whole()
         many = w.loop(0, whole, LANES, lambda k, state: [step(k, LANES, state[0])], [w.constant(start, _VECTOR)])[0]
         return w.loop(whole, self.length, 1, lambda k, state: [step(k, 1, state[0])], [join(many)])[0]
 
     def sum(self, term: Callable[[SSAValue, SSAValue], SSAValue], type: Attribute = f32) -> SSAValue:
-        """Return the last state of ``state = term(x, state)`` over single elements; the first state is 0."""
+        """Return the last state of ``state = term(x, state)`` over single elements. The first state is 0."""
         w, zero = self.w, self.w.constant(0.0, lanes(1, type))
         return w.loop(0, self.length, 1, lambda k, state: [term(self.load(k, 1), state[0])], [zero])[0]
 
@@ -343,7 +343,7 @@ def _within(w: Loops, value: SSAValue, low: Number, high: Number) -> SSAValue:
 
 @kernel(input=REALS, output=BYTES, scales=REALS, zeros=WORDS, rows=INDEX, depth=INDEX)
 def quantize_rows(w: Loops, helpers: Helpers, *, asymmetric: int) -> None:
-    """Quantise every row to 8 bits by its own scale and zero point; values are stored with an offset of 128."""
+    """Quantise every row to 8 bits by its own scale and zero point. Values are stored with an offset of 128."""
 
     def row(number: SSAValue) -> None:
         begin = w.mul(number, w["depth"])
@@ -376,7 +376,7 @@ TYPES = ("float32", "int16", "int32", "int64", "uint8")  # uint8 also holds bool
 
 
 def _combination(w: Loops, name: str, dtype: str) -> tuple[Combine, float]:
-    """Return the function that combines elements, and its initial value; extremes of floats ignore NaN."""
+    """Return the function that combines elements, and its initial value. Extremes of floats ignore NaN."""
     if name == "SUM":
         return w.add, 0
     if name == "REDUCE_PROD":
@@ -409,7 +409,7 @@ def _parameters(options: Options) -> Parameters:
 
 @kernel_by_options(_parameters)
 def reduce(w: Loops, helpers: Helpers, *, name: int, kind: int, wide: int) -> None:
-    """Combine all elements along the middle axis; with ``wide``, for 16 neighbours of ``inner`` at a time."""
+    """Combine all elements along the middle axis, with ``wide`` for 16 neighbours at a time."""
     dtype = TYPES[kind]
     combine, start = _combination(w, NAMES[name], dtype)
     first = w.constant(start, lanes(LANES, STORED[dtype]) if wide else STORED[dtype])
@@ -430,7 +430,7 @@ def reduce(w: Loops, helpers: Helpers, *, name: int, kind: int, wide: int) -> No
 
 @kernel(input=REALS, output=REALS, outer=INDEX, count=INDEX, scale=f32)
 def sum_rows(w: Loops, helpers: Helpers) -> None:
-    """Compute the sum of every row of floats times ``scale``; 16 elements are added at a time."""
+    """Compute the sum of every row of floats times ``scale``, 16 elements at a time."""
     whole = w.sub(w["count"], w.logical_and(w["count"], LANES - 1))
 
     def row(number: SSAValue) -> None:
@@ -449,7 +449,7 @@ def sum_rows(w: Loops, helpers: Helpers) -> None:
 
 @kernel_by_options(lambda options: {**_parameters(options), "output": buffer(i64 if options["long"] else i32)})
 def place_of_extreme(w: Loops, helpers: Helpers, *, largest: int, kind: int, long: int) -> None:
-    """Return the index of the first largest or smallest element along the middle axis; NaN does not count."""
+    """Return the index of the first largest or smallest element along the middle axis. NaN does not count."""
     dtype, order = TYPES[kind], "gt" if largest else "lt"
 
     def better(value: SSAValue, best: SSAValue) -> SSAValue:

@@ -43,10 +43,10 @@ from odc_mlir.transforms.native.kernels.registry import (
 )
 
 FIELDS = ("bias", "q", "round", "half", "shift")
-"""Rows of the table that requantises 32-bit sums; a row has one number per result channel."""
+"""Rows of the table that requantises 32-bit sums. A row has one number per result channel."""
 
 WIDE_FIELDS = ("bias", "reduced", "half", "shift")
-"""Rows of the table that requantises 64-bit sums; a row has one number per result channel."""
+"""Rows of the table that requantises 64-bit sums. A row has one number per result channel."""
 
 _HALF = LANES // 2
 _LONG = lanes(_HALF, i64)
@@ -288,7 +288,7 @@ def requantisation(w: Loops, helpers: Helpers, width: int) -> Accumulator:
 def _scaling(w: Loops) -> Accumulator:
     """Return the accumulator for float activations that were quantised at run time, see numerics.hybrid.
 
-    ``owners``: image of each pixel; each image has a scale and a zero point. The result of a sum is ``(sum - zero *
+    ``owners``: image of each pixel. Each image has a scale and a zero point. The result of a sum is ``(sum - zero *
     totals) * scale * factor``, plus bias, then the fused activation. ``totals`` are sums of weights.
     """
     low, high = w.broadcast(w["low"], LANES), w.broadcast(w["high"], LANES)
@@ -369,7 +369,7 @@ def convolve_reals(w: Loops, helpers: Helpers, *, rows: int, vectors: int, clamp
 
 
 def _depthwise(w: Loops, a: Accumulator, rows: int, widen: Callable[[SSAValue, Attribute], SSAValue]) -> None:
-    """Add products of integers in 32 bits; ``widen`` extends inputs, and weights are extended with their sign."""
+    """Add products of integers in 32 bits. ``widen`` extends inputs, and weights are extended with their sign."""
     each_window(
         w,
         a,
@@ -396,7 +396,7 @@ def depthwise_hybrid(w: Loops, helpers: Helpers, *, rows: int) -> None:
 @divisible("tap_count")
 @kernel_by_options(lambda options: {"input": SHORTS, "weights": SHORTS, **WINDOWS, **_requantising(options)})
 def depthwise_wide(w: Loops, helpers: Helpers, *, rows: int, long: int) -> None:
-    """Compute sums over each channel of 16-bit values, requantised to 16 bits; sums must fit into 32 bits."""
+    """Compute sums over each channel of 16-bit values, requantised to 16 bits. Sums must fit into 32 bits."""
     _depthwise(w, requantisation(w, helpers, LANES), rows, w.widen)
 
 
@@ -414,7 +414,7 @@ def depthwise_reals(w: Loops, helpers: Helpers, *, rows: int, clamp: int) -> Non
 
 
 KINDS = ("float32", "uint8", "int16")
-"""Stored element types; ``int8`` is stored as ``uint8``."""
+"""Stored element types. ``int8`` is stored as ``uint8``."""
 
 MAX, AVERAGE, ROOT = range(3)  # ROOT is the root of the mean of squares
 
@@ -436,7 +436,7 @@ class _Pooling:
 
 
 def _float_pooling(w: Loops, how: int, clamp: int) -> _Pooling:
-    """Return the combination of floats; a maximum ignores NaN."""
+    """Return the combination of floats. A maximum ignores NaN."""
     limited = limit(w, clamp)
     if how == MAX:
         lowest = w.constant(float("-inf"), _REAL)
@@ -487,7 +487,7 @@ def _whole(w: Loops, value: SSAValue) -> SSAValue:
 
 @kernel_by_options(lambda options: {**_images(options), **WINDOWS})
 def pool(w: Loops, helpers: Helpers, *, how: int, kind: int, zero: int, clamp: int, taps: int) -> None:
-    """Compute pools of windows that all have ``taps`` elements; see :func:`each_window`."""
+    """Compute pools of windows that all have ``taps`` elements, as in :func:`each_window`."""
     pooling = _pooling(w, how, kind, zero, clamp)
     count = w.constant(taps, SUMS)
     each_window(
@@ -520,7 +520,7 @@ def _pair(w: Loops, table: str, index: SSAValue) -> tuple[SSAValue, SSAValue]:
 
 @kernel_by_options(lambda options: {**_images(options), "ys": WORDS, "xs": WORDS, **_SIZES})
 def pool_inside(w: Loops, helpers: Helpers, *, how: int, kind: int, zero: int) -> None:
-    """Compute pools of windows clipped to the image; ``ys``, ``xs``: first and end index of each row and column."""
+    """Compute pools of windows clipped to the image. ``ys``, ``xs``: first and end index of each row and column."""
     pooling = _pooling(w, how, kind, zero, 1)
 
     def pixel(first: SSAValue, y: SSAValue, x: SSAValue, place: SSAValue) -> None:

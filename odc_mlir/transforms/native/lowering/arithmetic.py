@@ -113,7 +113,7 @@ def pack(matrix: Array, runs: int, unit: int, width: int) -> Array:
 
 
 def split_weights(weights: Array, low: int, high: int) -> list[Array]:
-    """Split weights into terms within limits whose sum is ``weights``; usually there is one term."""
+    """Split weights into terms within limits whose sum is ``weights``. Usually there is one term."""
     parts: list[Array] = []
     rest = weights
     while rest.any() or not parts:
@@ -167,21 +167,21 @@ class Arithmetic(ABC):
     taps: ClassVar[type[np.generic]] = np.int16
 
     def packing(self, matrix: Array, runs: Array, length: int) -> Packing:
-        """Pack weights ``[O, runs * length]``; raise OdcError if sums do not fit into registers."""
+        """Pack weights ``[O, runs * length]``. Raises OdcError if sums do not fit into registers."""
         self.tap_options(matrix)
         return signed_bytes(matrix, runs, length)
 
     @abstractmethod
     def tap_options(self, matrix: Array) -> Mapping[str, int]:
-        """Return the options of depthwise kernels; raise OdcError if sums over weights ``[O, K]`` do not fit."""
+        """Return the options of depthwise kernels. Raises OdcError if sums over weights ``[O, K]`` do not fit."""
 
     @abstractmethod
     def inputs(self, segment: SegmentFunction, windows: Windows, times: int) -> dict[str, Argument]:
-        """Emit the padded input with every channel repeated ``times``; return the arguments of the kernel."""
+        """Emit the padded input with every channel repeated ``times`` and return the arguments of the kernel."""
 
     @abstractmethod
     def finish(self, totals: Array, padded: int) -> Arguments:
-        """Return the arguments that convert sums to results; ``totals``: sum of weights per channel."""
+        """Return the arguments that convert sums to results. ``totals``: sum of weights per channel."""
 
     def convolve(self, windows: Windows, matrix: Array) -> EmitCalls:
         """Plan sums over whole windows with weights ``[O, K]``."""
@@ -245,7 +245,7 @@ class Codes(Arithmetic):
 
     @staticmethod
     def of(node: Node, outputs: int, axis: int) -> Codes:
-        """Return the arithmetic of a convolution; raise OdcError with the reason if it has no kernel."""
+        """Return the arithmetic of a convolution. Raises OdcError with the reason if it has no kernel."""
         x, weights, bias = node.operand(0), node.operand(1), node.optional(2)
         if x.dtype not in CODE_DTYPES:
             raise refusal(node, f"an input of {x.dtype} has no native kernel")
@@ -310,12 +310,12 @@ class Codes(Arithmetic):
 
 
 class WideCodes(Codes):
-    """Arithmetic of 16-bit values. Sums of a run have 32 bits; sums of all runs have the operator's width."""
+    """Arithmetic of 16-bit values. Sums of a run have 32 bits. Sums of all runs have the operator's width."""
 
     kernels, unit, packed = "_wide", 2, np.int16
 
     def _fit(self, matrix: Array) -> bool:
-        """Return whether 32 bits hold all sums; refuse larger sums if the operator adds in 32 bits."""
+        """Return whether 32 bits hold all sums. Refuse larger sums if the operator adds in 32 bits."""
         finish = self.requantizer
         if isinstance(finish, Requantizer):
             check_sums(self.node, matrix, self.bias - self.zero * matrix.sum(axis=1), finish, _LARGEST_WIDE)
@@ -385,7 +385,7 @@ class Floats(Arithmetic):
 
     @staticmethod
     def of(node: Node, axis: int) -> Floats | HybridCodes:
-        """Return the arithmetic of constant weights; raise OdcError with the reason if it has no kernel."""
+        """Return the arithmetic of constant weights. Raises OdcError with the reason if it has no kernel."""
         x, weights, bias = node.operand(0), node.operand(1), node.optional(2)
         if not weights.is_const or weights.info.kind not in ("float", "int", "uint"):
             kind = "constant" if weights.is_const else "computed"
@@ -473,7 +473,7 @@ def float_bias(node: Node, outputs: int) -> Array:
 
 
 def bounds_of(node: Node) -> tuple[float, float]:
-    """Return the limits of results in their stored form; refuse fused activations that do not clamp."""
+    """Return the limits of results in their stored form. Refuse fused activations that do not clamp."""
     out = node.results[0]
     if out.dtype != "float32":
         low, high = activation_codes(node, out)
@@ -495,7 +495,7 @@ class HybridCodes(Arithmetic):
 
     @property
     def asymmetric(self) -> bool:
-        """Whether activations have a zero point; convolutions with one weight scale have none."""
+        """Whether activations have a zero point. Convolutions with one weight scale have none."""
         if self.node.spec.name == "FULLY_CONNECTED":
             return bool(self.node.options.get("asymmetric_quantize_inputs", False))
         return self.node.spec.name == "DEPTHWISE_CONV_2D" or self.hybrid.per_channel

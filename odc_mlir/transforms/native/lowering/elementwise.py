@@ -91,7 +91,7 @@ def _operand_layout(own: tuple[int, ...], shape: tuple[int, ...], split: int) ->
 
 
 class LowerFloatBinaryToKernels(KernelPattern):
-    """Lower arithmetic of two float32 operands; the second is LEAKY_RELU's slope, or for SQUARE the first."""
+    """Lower arithmetic of two float32 operands. The second is LEAKY_RELU's slope, or for SQUARE the first."""
 
     operators: ClassVar[Sequence[str]] = (
         "ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE", "LEAKY_RELU", "PRELU", "SQUARE"
@@ -116,7 +116,7 @@ class LowerFloatBinaryToKernels(KernelPattern):
 
 
 class LowerPowToKernels(LowerFloatBinaryToKernels):
-    """Lower POW of float32; some constant powers become a faster function."""
+    """Lower POW of float32. Some constant powers become a faster function."""
 
     operators = ("POW",)
 
@@ -174,7 +174,7 @@ class LowerAddNToKernels(KernelPattern):
 
 
 class LowerCodesArithmeticToKernels(KernelPattern):
-    """Lower ADD, SUB and MUL of quantised values. 16-bit values must have zero point 0; their sums may use shifts."""
+    """Lower ADD, SUB and MUL of quantised values. 16-bit values must have zero point 0. Their sums may use shifts."""
 
     operators = ("ADD", "SUB", "MUL")
 
@@ -235,7 +235,7 @@ _ANY_TYPES = (*_COMPARISONS, *_CHOICES, "LOGICAL_AND", "LOGICAL_OR", "LOGICAL_NO
 
 
 class LowerElementsToKernels(KernelPattern):
-    """Lower an operation on stored elements of any type; for 8-bit quantised values, to a look-up by pairs."""
+    """Lower an operation on stored elements of any type, or on 8-bit quantised values to a look-up by pairs."""
 
     operators = (*_ANY_TYPES, "ADD", "SUB", "MUL", "NEG", "ABS", "MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE", "PRELU",
                  "DIV")  # fmt: skip
@@ -269,7 +269,7 @@ class LowerElementsToKernels(KernelPattern):
 
 
 def _beside(condition: TensorInfo, other: TensorInfo, out: TensorInfo) -> TensorInfo:
-    """Return the condition of SELECT; if it has one element per row of ``other``, give it the rank of the result."""
+    """Return the condition of SELECT. If it has one element per row of ``other``, give it the rank of the result."""
     shape, rank = condition.static_shape, len(out.static_shape)
     if len(shape) == 1 and rank > 1 and len(other.static_shape) == rank and shape[0] == out.static_shape[0]:
         return replace(condition, shape=(*shape, *(1,) * (rank - 1)))

@@ -25,7 +25,7 @@ from odc_mlir.transforms.native.native_allocate_memory import item_bytes
 
 @dataclass(frozen=True)
 class Extent:
-    """Memory of ``size`` bytes; with ``in_arena``, a gap follows into which vectors may overrun."""
+    """Memory of ``size`` bytes. With ``in_arena``, a gap follows into which vectors may overrun."""
 
     name: str
     size: int
@@ -54,7 +54,7 @@ def verify_bounds(module: ModuleOp) -> None:
 
 
 class _Follower:
-    """Evaluation of functions; ``call``: call in the segment's function whose kernel is evaluated."""
+    """Evaluation of functions. ``call``: call in the segment's function whose kernel is evaluated."""
 
     def __init__(self, functions: Mapping[str, func.FuncOp]):
         self.functions = functions
@@ -83,7 +83,7 @@ class _Follower:
                 self._access(op, op.base, op.indices, values)
 
     def _loop(self, op: scf.ForOp, values: Values) -> None:
-        """Evaluate the last iteration; with unknown bounds, evaluate the body with an unknown index."""
+        """Evaluate the last iteration. With unknown bounds, evaluate the body with an unknown index."""
         start, end, step = (values.get(value) for value in (op.lb, op.ub, op.step))
         if isinstance(start, int) and isinstance(end, int) and isinstance(step, int) and step > 0:
             if start >= end:

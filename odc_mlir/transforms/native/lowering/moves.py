@@ -49,7 +49,7 @@ class AffineCopy:
 
 @dataclass(frozen=True)
 class RunTable:
-    """Table of the first source element of each run of neighbours; -1 skips the run of the result."""
+    """Table of the first source element of each run of neighbours, or -1 to skip the run."""
 
     starts: Array
     run: int
@@ -440,7 +440,7 @@ class Windows:
 def repeated_channels(
     segment: SegmentFunction, source: SSAValue, shape: tuple[int, ...], times: int, item_bytes: int
 ) -> SSAValue:
-    """Return a buffer with every channel of ``source`` repeated ``times``; ``shape`` includes the repeated channels."""
+    """Return a buffer with every channel of ``source`` repeated ``times``. ``shape`` includes the repeated channels."""
     if times == 1:
         return source
     channels = shape[3] // times

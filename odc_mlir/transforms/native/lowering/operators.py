@@ -43,7 +43,7 @@ PATTERNS: tuple[type[KernelPattern], ...] = (
     moves.LowerDynamicUpdateSliceToKernels,
     moves.LowerFillToKernels,
 )
-"""All patterns; the first match for an operator applies."""
+"""All patterns. The first match for an operator applies."""
 
 
 def kernel_reason(node: Node) -> str | None:

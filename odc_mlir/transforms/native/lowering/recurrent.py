@@ -82,7 +82,7 @@ class _SequenceSizes:
         return found.reshape(len(GATES) * self.padded, *parts[0].shape[1:])
 
     def begin(self, segment: SegmentFunction, place: int, info: TensorInfo, places: int) -> SSAValue:
-        """Return a buffer with ``places`` padded rows per sequence; the first row to read holds operand ``place``."""
+        """Return a buffer with ``places`` padded rows per sequence. The first row to read holds operand ``place``."""
         size = info.info.numpy.itemsize
         row, padded = self.channels * size, self.padded * size
         target = segment.allocate(places * self.sequences * padded)
@@ -106,7 +106,7 @@ class _SequenceSizes:
 def _with_states(
     node: Node, sizes: _SequenceSizes, emit_cell: Callable[[SegmentFunction, SSAValue, SSAValue], None]
 ) -> EmitCalls:
-    """Plan a cell and the updates of its states; ``emit_cell`` gets buffers of the hidden state and the cell state."""
+    """Plan a cell and the updates of its states. ``emit_cell`` gets buffers of the hidden state and the cell state."""
     (hidden_place, hidden_info), (cell_place, cell_info) = (
         (place, node.operand(place)) for place in (position(node, name) for name in _STATES)
     )
@@ -195,7 +195,7 @@ def _packed(sizes: _SequenceSizes, parts: list[NDArray[Any]]) -> NDArray[np.int8
 def _table(
     node: Node, sizes: _SequenceSizes, parts: list[tuple[NDArray[Any], NDArray[Any], Factor]]
 ) -> NDArray[np.int32]:
-    """Return the fields of every channel of all gates; biases compensate for the offset of stored values."""
+    """Return the fields of every channel of all gates. Biases compensate for the offset of stored values."""
     biases, scaled = [], []
     for weights, given, factor in parts:
         wide = weights.astype(np.int64)

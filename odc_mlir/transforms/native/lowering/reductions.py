@@ -96,7 +96,7 @@ def _inside(windows: Windows, axis: int) -> Array:
 
 
 class LowerResizeBilinearToKernels(KernelPattern):
-    """Lower RESIZE_BILINEAR of ``[N, H, W, C]``; an unchanged size is a copy."""
+    """Lower RESIZE_BILINEAR of ``[N, H, W, C]``. An unchanged size is a copy."""
 
     operators = ("RESIZE_BILINEAR",)
 
@@ -157,7 +157,7 @@ class Middle:
 
     @staticmethod
     def of_axes(node: Node) -> Middle:
-        """Return the form for the axes in operand 1; refuse computed axes."""
+        """Return the form for the axes in operand 1. Refuse computed axes."""
         x = node.operand(0)
         if not node.operand(1).is_const:
             raise refusal(node, "computed axes have no native kernel")

@@ -120,7 +120,7 @@ class SegmentFunction:
         return found
 
     def operand(self, index: int) -> SSAValue:
-        """Return the buffer of an operand; a constant is added to the constants of the segment."""
+        """Return the buffer of an operand. A constant is added to the constants of the segment."""
         value = self.operands[index]
         if isinstance(value, OpResult) and isinstance(value.op, ConstOp):
             info = info_of(value)
@@ -186,7 +186,7 @@ class SegmentFunction:
 
     @property
     def status(self) -> SSAValue:
-        """Word that kernels set for a forbidden value; the segment's function returns it."""
+        """Word that kernels set for a forbidden value. The segment's function returns it."""
         if self._status is None:
             self._status = self.allocate(4)
             self.call("fill_words", {}, output=self._status, count=1, value=0)
@@ -210,7 +210,7 @@ class SegmentFunction:
         self.call("fill_words", {}, output=target, count=-(-size_bytes(info) // 4), value=word)
 
     def call(self, kernel: str, options: Mapping[str, int], **given: Argument) -> None:
-        """Call a kernel with arguments as in :meth:`stored`; numbers become constants of the parameter's type."""
+        """Call a kernel with arguments as in :meth:`stored`. Numbers become constants of the parameter's type."""
         arguments = self.stored(given)
         found = find_kernel(kernel)
         symbol, parameters = found.symbol(options), found.parameters(options)
@@ -257,7 +257,7 @@ EmitCalls = Callable[[SegmentFunction], object]
 class KernelPattern(LoweringPattern[CircleOp]):
     """Pattern that lowers circle operators to calls of kernels.
 
-    ``operators``: names in the operator table; a custom operator's name contains its code, such as ``CUSTOM(Erf)``.
+    ``operators``: names in the operator table. A custom operator's name contains its code, such as ``CUSTOM(Erf)``.
     Patterns for the same operator differ by element types, and the first match lowers the operator.
     """
 
@@ -280,7 +280,7 @@ class KernelPattern(LoweringPattern[CircleOp]):
 
     @classmethod
     def checked(cls, node: Node) -> EmitCalls:
-        """Return the result of :meth:`plan`; raise OdcError like it, and for tensors that no kernel supports."""
+        """Return the result of :meth:`plan`. Raises OdcError like it, and for tensors that no kernel supports."""
         for index, info in enumerate((*node.operands, *node.results)):
             if info is not None and (info.shape is None or None in info.shape):
                 raise refusal(node, f"the shape of {info.name!r} is not fully known")
@@ -297,7 +297,7 @@ class KernelPattern(LoweringPattern[CircleOp]):
 
     @classmethod
     def plan(cls, node: Node) -> EmitCalls:
-        """Return the function that emits the calls; raise OdcError with the reason if the operator has no kernel."""
+        """Return the function that emits the calls. Raises OdcError with the reason if the operator has no kernel."""
         raise NotImplementedError
 
 

@@ -35,7 +35,7 @@ MOST_ELEMENTS = 1 << 22  # limit on the elements of a tensor and so on the size 
 
 
 def moved_operands(node: Node) -> list[int]:
-    """Return the operands whose codes the operator moves; all other operands are parameters."""
+    """Return the operands whose codes the operator moves. All other operands are parameters."""
     return [index for index, info in enumerate(node.operands) if info is not None and info.dtype in ELEMENT_TYPES]
 
 
@@ -212,8 +212,8 @@ class Matrices:
     """``images`` products of ``rows`` x ``depth`` matrices by ``depth`` x ``columns`` matrices.
 
     ``order``: indices of the left and the right operand. ``maps``: for either operand, the source element of each
-    element of the dense matrices ``[images, rows, depth]`` or ``[images, depth, columns]``; None if the codes already
-    have this order. ``moves``: the maps as strided copies.
+    element of the dense matrices ``[images, rows, depth]`` or ``[images, depth, columns]``, or None if the codes
+    already have this order. ``moves``: the maps as strided copies.
     """
 
     images: int

@@ -177,8 +177,8 @@ class LowerPrelu(LowerToNpu):
 class LowerConstantSelect(LowerToNpu):
     """Lower SELECT and SELECT_V2 with a constant condition to ``max(min(x, a), min(y, b))``.
 
-    If the condition is true, ``a`` is the largest code and ``b`` the smallest; else they are swapped. The chosen side
-    keeps its codes, and the other side becomes the smallest code. The minimum of a constant side is itself a constant.
+    If the condition is true, ``a`` is the largest code and ``b`` the smallest. Otherwise they are swapped. The chosen
+    side keeps its codes, and the other becomes the smallest code. The minimum of a constant side is a constant.
     """
 
     benefit = Benefit.SCALE
@@ -193,7 +193,7 @@ class LowerConstantSelect(LowerToNpu):
 
 
 def _condition(site: Site) -> NDArray[np.bool_]:
-    """Return the condition; a vector that selects rows in SELECT becomes a column."""
+    """Return the condition. A vector that selects rows in SELECT becomes a column."""
     condition, rank = site.info(0).array(), len(site.result.static_shape)
     chooses_rows = site.node.spec.name == "SELECT" and condition.ndim == 1
     return condition.reshape(-1, *(1,) * (rank - 1)) if chooses_rows else condition

@@ -174,7 +174,7 @@ class LowerNeg16(LowerWide):
 
 
 class LowerAbs16(LowerWide):
-    """Lower ABS of 16-bit codes to the maximum of scaled codes and scaled negatives; rounding is monotonic."""
+    """Lower ABS of 16-bit codes to the maximum of scaled codes and scaled negatives. Rounding is monotonic."""
 
     operators = ("ABS",)
 
@@ -221,7 +221,7 @@ def _scaled(site: Site, scale: npu.ScaleAttr, clamp: tuple[int, int]) -> SSAValu
 
 
 def _negative(site: Site) -> npu.ElementwiseOp:
-    """Return the operand's codes times -1, scaled; negation precedes rounding."""
+    """Return the operand's codes times -1, scaled. Negation precedes rounding."""
     p = scale_params(pair_of(site.info(0)), pair_of(site.result), (LOW, HIGH), "int16", single=True)
     zeros, scale = (p.in_zero, 0, p.out_zero), (p.multiplier, p.exponent)
     return site.negated(site.operand(0), site.result_type, zeros, scale, (LOW, HIGH))

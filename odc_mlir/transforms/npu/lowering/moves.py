@@ -41,7 +41,7 @@ class LowerReshape(LowerToNpu):
 
 
 class LowerConcatenation(LowerToNpu):
-    """Lower CONCATENATION to a move of its operands; tables requantise operands with other scales."""
+    """Lower CONCATENATION to a move of its operands. Tables requantise operands with other scales."""
 
     operators = ("CONCATENATION",)
 
@@ -85,7 +85,7 @@ class LowerDynamicUpdateSlice(LowerToNpu):
 
 
 class LowerMove(LowerToNpu):
-    """Lower any operator that only moves codes to an ``npu.move`` per used result; see :mod:`.decompositions`."""
+    """Lower any operator that only moves codes to an ``npu.move`` per used result. See :mod:`.decompositions`."""
 
     benefit = Benefit.GENERAL
     operators = ("TRANSPOSE", "PAD", "GATHER", "DYNAMIC_UPDATE_SLICE", *MOVERS)

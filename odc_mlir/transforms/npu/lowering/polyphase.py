@@ -24,7 +24,7 @@ from odc_mlir.transforms.partition.rules.operator_checks import channel_groups, 
 
 
 class LowerTransposeConvInParts(LowerToNpu):
-    """Lower TRANSPOSE_CONV with weight parts over repeated channels; see :mod:`.wide_weights`."""
+    """Lower TRANSPOSE_CONV with weight parts over repeated channels. See :mod:`.wide_weights`."""
 
     operators = ("TRANSPOSE_CONV",)
 
@@ -39,7 +39,7 @@ class LowerTransposeConvInParts(LowerToNpu):
 
 
 class LowerTransposeConvInGroups(LowerToNpu):
-    """Lower TRANSPOSE_CONV in channel groups; see :mod:`.wide_weights`."""
+    """Lower TRANSPOSE_CONV in channel groups. See :mod:`.wide_weights`."""
 
     operators = ("TRANSPOSE_CONV",)
 

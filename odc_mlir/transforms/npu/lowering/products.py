@@ -174,7 +174,7 @@ def dynamic_operands(node: Node) -> list[int]:
 
 
 def per_channel(values: NDArray[Any], count: int) -> npu.ChannelsAttr:
-    """Return ``values`` as ``count`` integers; a single value is repeated."""
+    """Return ``values`` as ``count`` integers. A single value is repeated."""
     return npu.ChannelsAttr(Blob(np.broadcast_to(values.reshape(-1), (count,)).astype("<i4").tobytes()))
 
 
@@ -244,9 +244,9 @@ def weight_codes(node: Node) -> tuple[NDArray[Any], int]:
 
 
 def stored_weights(site: Site) -> BlobAttr:
-    """Return the bytes of :func:`weight_codes`; share the constant's bytes if they are equal.
+    """Return the bytes of :func:`weight_codes`, shared with the constant if they are equal.
 
-    Codes of 4 bits are stored as bytes; the weight coder removes the unused bits.
+    Codes of 4 bits are stored as bytes. The weight coder removes the unused bits.
     """
     filters = site.info(1)
     same = len(set(quant_of(filters).zero_points)) == 1 and filters.dtype in CODE_TYPES

@@ -29,7 +29,7 @@ ONE = npu.ScaleAttr.of(*UNIT)
 
 
 class Benefit(IntEnum):
-    """Rank of a pattern; among matching patterns, the highest rank wins."""
+    """Rank of a pattern. Among matching patterns, the highest rank wins."""
 
     GENERAL = 0  # fallback for a whole class of operators
     OWN = 1  # usual lowering of one operator
@@ -86,7 +86,7 @@ class Site:
         return self.op.operands[index]
 
     def constant_or_operand(self, index: int) -> SSAValue:
-        """Return operand ``index``; a constant operand becomes an npu constant."""
+        """Return operand ``index``. A constant operand becomes an npu constant."""
         value = self.operand(index)
         return self.emit(npu.ConstantOp(self.blob(index), value.type)) if self.info(index).is_const else value
 
@@ -98,7 +98,7 @@ class Site:
         return self.node.results[0]
 
     def emit(self, new: Operation) -> SSAValue:
-        """Insert ``new`` before the operator; return its first result."""
+        """Insert ``new`` before the operator and return its first result."""
         return self.rewriter.insert(new).results[0]
 
     def finish(self, new: Operation) -> None:
@@ -131,7 +131,7 @@ class Site:
     def negated(
         self, source: SSAValue, kind: Attribute, zeros: tuple[int, int, int], scale: Pair, clamp: Pair
     ) -> npu.ElementwiseOp:
-        """Return the codes of ``source`` times -1, scaled; negation precedes rounding."""
+        """Return the codes of ``source`` times -1, scaled. Negation precedes rounding."""
         ones = with_shape(tensor_of(source), (1,) * len(npu.shape_of(source)))
         minus_one = self.emit(npu.ConstantOp(blob_of(np.array([-1], "<i2")), ones))
         return product(source, minus_one, kind, zeros, scale, clamp)
@@ -146,7 +146,7 @@ class Site:
 def product(
     a: SSAValue, b: SSAValue, kind: Attribute, zeros: tuple[int, int, int], scale: Pair, clamp: Pair
 ) -> npu.ElementwiseOp:
-    """Return a product of codes with type ``kind``; ``zeros``: zero points of operands and result."""
+    """Return a product of codes with type ``kind``. ``zeros``: zero points of operands and result."""
     factor = npu.ScaleAttr.of(*scale)
     return npu.ElementwiseOp(npu.ElementwiseKind.MUL, a, b, kind, zeros=zeros, out_scale=factor, clamp=clamp)
 

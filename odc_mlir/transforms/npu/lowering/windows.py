@@ -107,7 +107,7 @@ class LowerImageSum(LowerToNpu):
 
 
 class LowerSoftmax(LowerToNpu):
-    """Lower SOFTMAX of 8-bit codes; instructions compute the exponentials."""
+    """Lower SOFTMAX of 8-bit codes. Instructions compute the exponentials."""
 
     operators = ("SOFTMAX",)
 
@@ -121,7 +121,7 @@ class LowerSoftmax(LowerToNpu):
 
 
 class LowerSoftmax16(LowerToNpu):
-    """Lower SOFTMAX of 16-bit codes; the exponentials come from a table."""
+    """Lower SOFTMAX of 16-bit codes. The exponentials come from a table."""
 
     operators = ("SOFTMAX",)
 

@@ -20,8 +20,8 @@ OwnerT = TypeVar("OwnerT")
 class Interval(Generic[OwnerT]):
     """Live range of a buffer, in command numbers, and the buffer's address.
 
-    ``owner``: the caller's object for the buffer. ``used``: bytes of the buffer. ``alignment``: bytes of an SRAM burst;
-    aligned transfers touch no extra burst. ``size``: ``used`` rounded up to the alignment. ``address``: None before
+    ``owner``: the caller's object for the buffer. ``used``: bytes of the buffer. ``alignment``: bytes of an SRAM burst.
+    Aligned transfers touch no extra burst. ``size``: ``used`` rounded up to the alignment. ``address``: None before
     allocation.
     """
 
@@ -54,7 +54,7 @@ def _interval(buffer: Buffer, first: int, last: int, alignment: int) -> Interval
 
 
 def live_intervals(commands: Sequence[Command], alignment: int) -> list[Interval[Buffer]]:
-    """Return the live ranges of arena buffers in order of first use; addresses are multiples of ``alignment``.
+    """Return the live ranges of arena buffers in order of first use. Addresses are multiples of ``alignment``.
 
     Inputs are in use from the start, outputs until the end. Buffers with an explicit lifetime (``live``) come last.
     """
@@ -141,7 +141,7 @@ def overlapping(intervals: Sequence[Interval[OwnerT]]) -> tuple[Interval[OwnerT]
 
 
 def lowest_gap(taken: Sequence[tuple[int, int]], size: int) -> int:
-    """Return the lowest address of ``size`` free bytes; ``taken``: (start, end) ranges sorted by start."""
+    """Return the lowest address of ``size`` free bytes. ``taken``: (start, end) ranges sorted by start."""
     address = 0
     for start, end in taken:
         if start - address >= size:
@@ -159,7 +159,7 @@ ORDERS: tuple[Callable[[AnyInterval], tuple[int, ...]], ...] = (
 
 
 def allocate_around(tensors: Sequence[AnyInterval], copies: Sequence[AnyInterval]) -> int:
-    """Allocate tensors and constant copies together, or tensors first if that is better; return the bytes used.
+    """Allocate tensors and constant copies together, or tensors first if that is better. Returns the bytes used.
 
     The prefetch plan allocated the copies around tensors, so the result never exceeds that plan.
     """
@@ -204,7 +204,7 @@ def allocate(intervals: Sequence[AnyInterval]) -> int:
 
 
 def _place(fixed: Sequence[AnyInterval], free: Sequence[AnyInterval]) -> int:
-    """Assign to each buffer of ``free`` the lowest address that is free during its lifetime; return the bytes used."""
+    """Assign to each buffer of ``free`` the lowest address free during its lifetime. Returns the bytes used."""
     count = len(fixed)
     placed = np.zeros((4, count + len(free)), np.int64)  # rows: start, end, first, last; columns by start
     rows = sorted((i.start, end_of(i), i.first, i.last) for i in fixed)
@@ -236,7 +236,7 @@ _SEARCH_LIMITS = (1.0, 1.01, 1.03, 1.06, 1.1)  # sizes to search for, relative t
 
 
 def allocate_tightly(intervals: Sequence[AnyInterval]) -> int:
-    """Allocate buffers that have no addresses, by a search if :func:`allocate` is not optimal; return the bytes used.
+    """Allocate buffers that have no addresses, by a search if :func:`allocate` is not optimal. Returns the size.
 
     The search places buffers in order of first use, at the lowest or highest free address below a limit, and
     backtracks. Two addresses suffice, because a chain uses only two or three buffers at a time.

@@ -18,13 +18,13 @@ from odc_mlir.transforms.npu.schedule.window_tiling import ComputeStep
 
 
 class ConstantPool:
-    """Constant buffers of one program; equal bytes share a buffer."""
+    """Constant buffers of one program. Equal bytes share a buffer."""
 
     def __init__(self) -> None:
         self._by_digest: dict[bytes, Buffer] = {}
 
     def get(self, name: str, data: bytes) -> Buffer:
-        """Return the buffer with content ``data``; a new buffer gets ``name``."""
+        """Return the buffer with content ``data``. A new buffer gets ``name``."""
         digest = hashlib.sha256(data).digest()
         buffer = self._by_digest.get(digest)
         if buffer is None:

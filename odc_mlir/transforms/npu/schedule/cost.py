@@ -57,7 +57,7 @@ def step_cycles(target: Target) -> int:
 
 
 def instruction_cycles(mnemonic: str, target: Target, **fields: int | str) -> float:
-    """Return the cycles of an instruction without contention; omitted fields are 0."""
+    """Return the cycles of an instruction without contention. Omitted fields are 0."""
     return BY_MNEMONIC[mnemonic].cost.alone(_zeros(mnemonic) | fields, target)
 
 

@@ -18,7 +18,7 @@ class WindowGeometry:
     """Sizes and memory strides of a window operation.
 
     ``pixel_bytes``, ``row_bytes``, ``image_bytes``: distances in memory between neighbouring input pixels, rows and
-    images. ``depthwise``: result channel ``c * multiplier + m`` reads only channel ``c``; pooling is depthwise with
+    images. ``depthwise``: result channel ``c * multiplier + m`` reads only channel ``c``. Pooling is depthwise with
     multiplier 1. ``weights_per_image``: whether each image of the batch has separate weights.
     """
 
@@ -80,7 +80,7 @@ class WindowGeometry:
 
     @property
     def passes(self) -> int:
-        """Array steps per multiplication; one step multiplies a byte of the element by a byte of the weight."""
+        """Array steps per multiplication. One step multiplies a byte of the element by a byte of the weight."""
         return self.item_bytes * self.weight_item_bytes
 
     @property
@@ -188,7 +188,7 @@ class Clip(NamedTuple):
 
 
 def clip(first: int, count: int, size: int) -> Clip:
-    """Clip ``count`` positions from ``first``, which may be negative, to ``[0, size)``; length 0 means padding only."""
+    """Clip ``count`` positions from ``first``, which may be negative, to ``[0, size)``. Length 0 means padding only."""
     low, high = max(first, 0), min(first + count, size)
     if high <= low:
         return Clip(count, 0, 0, 0)
@@ -226,7 +226,7 @@ def ring_rows(window: WindowGeometry, rows: int) -> int:
 
 
 def parts(total: int, size: int) -> Iterator[tuple[int, int]]:
-    """Yield the (start, length) parts of ``total`` in steps of ``size``; the last part may be shorter."""
+    """Yield the (start, length) parts of ``total`` in steps of ``size``. The last part may be shorter."""
     for start in range(0, total, size):
         yield start, min(size, total - start)
 

@@ -69,7 +69,7 @@ class _History:
         return made
 
     def read(self, buffer: Buffer, start: int, end: int, index: int, queue: Queue, found: Latest) -> None:
-        """Record that command ``index`` of ``queue`` reads ``[start, end)``; add its predecessors to ``found``."""
+        """Record that command ``index`` of ``queue`` reads ``[start, end)``. Add its predecessors to ``found``."""
         segments = self.segments
         segment = segments.get(start) or self._cut(start)
         while True:
@@ -86,7 +86,7 @@ class _History:
             segment = segments[segment.end]
 
     def write(self, buffer: Buffer, start: int, end: int, index: int, queue: Queue, found: Latest) -> None:
-        """Record that command ``index`` of ``queue`` writes ``[start, end)``; add its predecessors to ``found``."""
+        """Record that command ``index`` of ``queue`` writes ``[start, end)``. Add its predecessors to ``found``."""
         segments = self.segments
         first = segment = segments.get(start) or self._cut(start)
         lost: tuple[LostBytes, ...] = ()
@@ -142,7 +142,7 @@ class Hazards:
     """Dependences of commands, visited in program order.
 
     Buffers with an address share the memory of their space. Each buffer without an address is a separate memory.
-    ``last_uses``: number of the last command that names a buffer; :attr:`missed` covers these buffers.
+    ``last_uses``: number of the last command that names a buffer. :attr:`missed` covers these buffers.
     """
 
     def __init__(self, last_uses: Mapping[Buffer, int] | None = None) -> None:

@@ -53,7 +53,7 @@ class TargetedProgram:
 
 
 def targeted_programs(module: ModuleOp, pass_name: str) -> Iterable[TargetedProgram]:
-    """Return the programs of ``module``; raise CompileError if the module has no target."""
+    """Return the programs of ``module``. Raises CompileError if the module has no target."""
     choice = target_of(module)
     found = programs(module).values()
     if found and choice is None:

@@ -77,7 +77,7 @@ class ResidentCandidate:
 class LayerGraph:
     """Layers of a segment, and the candidates for residents between them.
 
-    ``sources``, ``results``: candidate indices that each layer reads and writes; None for a tensor in memory.
+    ``sources``, ``results``: candidate indices that each layer reads and writes, or None for a tensor in memory.
     ``uncopied``: bytes of weights per layer without room in SRAM. ``constant_bytes``: weights and parameters of all
     layers.
     """
@@ -323,7 +323,7 @@ def _broadcasts(op: Operation) -> bool:
 def layer_choices(
     op: Operation, tilings: Tilings, room: int, sources: tuple[bool, ...], result: bool, *, uncopied: int = 0
 ) -> tuple[TilingChoice, ...]:
-    """Return tilings of ``op`` with ``room`` bytes of the tile buffer; raise CompileError if none fits.
+    """Return tilings of ``op`` with ``room`` bytes of the tile buffer. Raises CompileError if none fits.
 
     ``uncopied``: bytes of the operation's weights without room in SRAM.
     """
@@ -467,7 +467,7 @@ def held_bytes(block: Block, layers: Sequence[Operation]) -> list[int]:
 
 
 def chosen_tiles(ctx: Context, job: TargetedProgram) -> tuple[LayerGraph, ResidencyPlan]:
-    """Return the layers of a program with tilings and residents; raise CompileError if a layer does not fit.
+    """Return the layers of a program with tilings and residents. Raises CompileError if a layer does not fit.
 
     With ``prefer = compile-time``, the planner tries few plans. A program with ``npu.tiled_for`` is planned for another
     machine.
@@ -513,7 +513,7 @@ def planned_layers(
     quick: bool = False,
     uncopied: Mapping[Operation, int] = MappingProxyType({}),
 ) -> tuple[LayerGraph, ResidencyPlan]:
-    """Return the graph of a program's ``layers`` and its plan; raise CompileError if a layer does not fit.
+    """Return the graph of a program's ``layers`` and its plan. Raises CompileError if a layer does not fit.
 
     ``uncopied``: bytes of weights without room in SRAM, by layer. ``check`` is called repeatedly and may raise.
     """

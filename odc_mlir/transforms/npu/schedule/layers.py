@@ -31,7 +31,7 @@ class LayerTensor:
 
     ``layout``: layout of a resident in the tile buffer, None for other tensors. ``start``: offset of the tensor in the
     buffer. ``parts``: tensors that together form an operand of a matrix product, each with its first row in the
-    operand; empty if one buffer holds the whole operand.
+    operand, or empty if one buffer holds the whole operand.
     """
 
     buffer: Buffer
@@ -57,7 +57,7 @@ class LayerTensor:
 
 @dataclass(eq=False, frozen=True, slots=True)
 class Layer(Generic[Op]):
-    """Operation with its operands and results; tensors are dense NHWC in their buffers, except residents."""
+    """Operation with its operands and results. Tensors are dense NHWC in their buffers, except residents."""
 
     op: Op
     sources: tuple[LayerTensor, ...]
@@ -189,7 +189,7 @@ class ProgramLayers:
 
 
 def code_type(value: SSAValue) -> str:
-    """Return the instruction set's name for the element type of a tensor; plain integers are 32-bit words."""
+    """Return the instruction set's name for the element type of a tensor. Plain integers are 32-bit words."""
     code = CODE_TYPES.get(npu.dtype_of(value))
     return "i32" if code is None else code.value
 

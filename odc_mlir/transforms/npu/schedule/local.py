@@ -111,7 +111,7 @@ class ImagePart(NamedTuple):
 
 
 def load_region(source: LayerTensor, window: WindowGeometry, region: ImagePart, target: Place, zero: int) -> Command:
-    """Return the load of ``region``, dense in the tile buffer; pixels outside of the image are filled with ``zero``."""
+    """Return the load of ``region``, dense in the tile buffer. Pixels outside of the image are filled with ``zero``."""
     rows = clip(region.row, region.rows, window.in_height)
     cols = clip(region.col, region.cols, window.in_width)
     pixel = region.channels * window.item_bytes

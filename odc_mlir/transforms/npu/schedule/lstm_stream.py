@@ -96,7 +96,7 @@ class _LstmEmitter:
                        a=before, a_stride0=1, output=target)  # fmt: skip
 
     def _sequence(self, mnemonic: str, tensor: LayerTensor, first: int, count: int, item: int, tile: Place) -> Command:
-        """Return the transfer of ``count`` time steps from ``first``; the tile buffer holds them time-major."""
+        """Return the transfer of ``count`` time steps from ``first``. The tile buffer holds them time-major."""
         memory = (tensor.buffer, first * item * (self.batch if self.op.time_major else 1))
         if self.op.time_major or self.batch == 1:
             return flat(mnemonic, memory, tile, count * self.batch * item)
@@ -145,7 +145,7 @@ class _LstmEmitter:
     def _product_fields(
         self, source: Buffer, offset: int, weights: Place, shape: int, pixels: int, depth: int, channels: int
     ) -> dict[str, int | str | Place]:
-        """Return fields of a product of adjacent int8 pixels; results are ``self.rows`` codes apart."""
+        """Return fields of a product of adjacent int8 pixels. Results are ``self.rows`` codes apart."""
         return {
             "in_type": "i8", "weight_type": "i8", "shape": shape, "multiplier": 1, "input": (source, offset),
             "in_stride_x": depth, "in_stride_y": depth, "in_channels": depth, "out_width": pixels,
@@ -248,7 +248,7 @@ class _LstmSizes:
 
 
 def plan_lstm(op: npu.LstmOp, target: Target, room: int) -> LstmPlan:
-    """Return the plan of ``op`` with ``room`` bytes of the tile buffer; raise CompileError if a memory is too small."""
+    """Return the plan of ``op`` with ``room`` bytes of the tile buffer. Raises CompileError if it does not fit."""
     s = _LstmSizes(*op.sizes, op.gates)
     block = _block(s, target, room)
     total = target.local.weight_bytes
@@ -305,7 +305,7 @@ def _rows(s: _LstmSizes, room: int, target: Target) -> int:
 
 
 def _most_units(s: _LstmSizes, target: Target, slot: int | None) -> int:
-    """Return the largest group of units; accumulators hold two groups, and ``slot`` bytes one group's weights."""
+    """Return the largest group of units. Accumulators hold two groups, and ``slot`` bytes one group's weights."""
     most = target.local.accumulators // (2 * s.batch * s.gates)
     if slot is not None:
         most = min(most, slot // (s.gates * s.units))

@@ -36,7 +36,7 @@ ROLLED_TRANSFERS = 12  # transfers of a copy in the program after loop rolling
 
 
 class Transfer(NamedTuple):
-    """One load or store: write and read offsets from the start of a tile, and loops; all in bytes.
+    """One load or store: write and read offsets from the start of a tile, and loops. All in bytes.
 
     ``size`` bytes are contiguous on both sides. Each loop is (count, write stride, read stride). The second loop
     contains the first.

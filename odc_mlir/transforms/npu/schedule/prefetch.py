@@ -43,7 +43,7 @@ class PrefetchedConstant(NamedTuple):
     """Constant and the commands that read it.
 
     ``first_use``: the earliest first use of this constant and of all constants copied later. ``settled``: end of the
-    layers that use the constant; earlier reuse of its SRAM would delay later layers. ``required``: whether an
+    layers that use the constant. Earlier reuse of its SRAM would delay later layers. ``required``: whether an
     instruction that cannot access off-chip memory reads the constant.
     """
 
@@ -164,7 +164,7 @@ def prefetch_constants(
 
 
 def too_small(message: str, needed_bytes: int, allowed_bytes: int) -> AllocationError:
-    """Return the error for too little SRAM; both amounts include inputs and outputs."""
+    """Return the error for too little SRAM. Both amounts include inputs and outputs."""
     error = AllocationError(message, hint=f"raise the SRAM limit (--sram-limit) to {needed_bytes} bytes")
     error.needed_bytes, error.allowed_bytes = needed_bytes, allowed_bytes
     return error
@@ -420,7 +420,7 @@ class EstimatedTimeline:
 
 
 def transfer_cycles(target: Target, immediates: Immediates) -> float:
-    """Return the cycles of a transfer on the SRAM port; for weights, those of the slower of port and decoder."""
+    """Return the cycles of a transfer on the SRAM port or, if it is slower, in the weight decoder."""
     v, mnemonic = immediates.values, immediates.mnemonic
     burst, width = target.sram.burst_bytes, target.sram.bytes_per_cycle
     reads, writes = immediates.effects
@@ -439,7 +439,7 @@ def transfer_cycles(target: Target, immediates: Immediates) -> float:
 
 
 def read_bytes(immediates: Immediates, burst: int) -> int:
-    """Return the bytes that a transfer reads; picked rows count in whole bursts of ``burst`` bytes."""
+    """Return the bytes that a transfer reads. Picked rows count in whole bursts of ``burst`` bytes."""
     areas = immediates.effects.reads
     return sum(cost.picked_bytes(*area.picked, burst) if area.picked else area.size for area in areas)
 

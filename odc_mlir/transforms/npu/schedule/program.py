@@ -31,10 +31,10 @@ class Buffer:
     """Range of one memory, compared by identity.
 
     ``size`` is in the unit of the space: bytes, accumulators or parameter entries. ``shape`` is in elements of the type
-    ``element``; without both, the buffer is a row of units. ``address`` is the offset in the region or local memory,
+    ``element``. Without both, the buffer is a row of units. ``address`` is the offset in the region or local memory,
     None before allocation. ``data``: content of a constant. ``binds``: numbers of the inputs or outputs in a buffer
     outside of the arena. ``takes``, ``gives``: numbers of the inputs and of the outputs in an arena buffer. ``live``:
-    first and last command between which an arena buffer keeps its bytes even without uses; copies of constants do not
+    first and last command between which an arena buffer keeps its bytes even without uses. Copies of constants do not
     count. ``is_memory``: whether the buffer is a whole memory, through which instructions may access any buffer.
     """
 
@@ -94,12 +94,12 @@ class Command:
 
     @property
     def values(self) -> Mapping[str, int]:
-        """Fields that are not addresses; fields with value 0 may be missing."""
+        """Fields that are not addresses. Fields with value 0 may be missing."""
         return self.immediates.values
 
 
 def command(mnemonic: str, layer: int = -1, /, **fields: int | str | Place) -> Command:
-    """Return a command; fields are (buffer, offset) tuples, names of enum values, or integers."""
+    """Return a command. Fields are (buffer, offset) tuples, names of enum values, or integers."""
     places: dict[str, Place] = {}
     values: dict[str, int | str] = {}
     for name, value in fields.items():

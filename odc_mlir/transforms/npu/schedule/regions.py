@@ -43,7 +43,7 @@ def _bound(job: TargetedProgram, program: DecodedProgram, space: Space) -> dict[
 
 
 def _own_offsets(job: TargetedProgram, program: DecodedProgram, space: Space) -> dict[int, int]:
-    """Return the offset of each input or output outside of the arena; numbers in one buffer share an offset."""
+    """Return the offset of each input or output outside of the arena. Numbers in one buffer share an offset."""
     bound, places = _bound(job, program, space), dict[Buffer, int]()
     offsets, end = {}, 0
     for number, type_ in enumerate(_types(job, space)):
@@ -79,7 +79,7 @@ def region_bytes(job: TargetedProgram, program: DecodedProgram) -> dict[Space, i
 
 
 def arena_bytes(job: TargetedProgram, program: DecodedProgram) -> int:
-    """Return the SRAM left for the arena; raise AllocationError if inputs and outputs leave none."""
+    """Return the SRAM left for the arena. Raises AllocationError if inputs and outputs leave none."""
     held = sum(region_bytes(job, program).values())
     if held > job.sram_bytes:
         used = allocate(live_intervals(program.commands, job.target.sram.burst_bytes))

@@ -1,4 +1,4 @@
-"""Plan and commands of image resizing by tiles; one load fetches the source pixels of a tile."""
+"""Plan and commands of image resizing by tiles. One load fetches the source pixels of a tile."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class ResizePlan:
 def plan_resize(
     op: npu.ResizeOp, target: Target, room: int, *, source_stays: bool = False, result_stays: bool = False
 ) -> ResizePlan:
-    """Return the plan of ``op`` with ``room`` bytes of the tile buffer; raise CompileError if one pixel does not fit.
+    """Return the plan of ``op`` with ``room`` bytes of the tile buffer. Raises CompileError if one pixel does not fit.
 
     ``source_stays``, ``result_stays``: whether the image is resident and needs no slots.
     """

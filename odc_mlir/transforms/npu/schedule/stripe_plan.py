@@ -35,7 +35,7 @@ STEP = 0.98  # largest memory limit of a plan, relative to the previous plan
 
 
 class Chain(NamedTuple):
-    """Layers ``[first, last]``, computed ``rows`` rows of the last result at a time; ``rows`` 0: one whole layer."""
+    """Layers ``[first, last]``, computed ``rows`` rows of the last result at a time. ``rows`` 0: one whole layer."""
 
     first: int
     last: int
@@ -77,7 +77,7 @@ def stripes(graph: RowGraph, chain: Chain) -> Iterator[dict[int, Rows]]:
 
 
 class StripePlanner:
-    """Planner of one program; ``alignment``: bytes of an SRAM burst.
+    """Planner of one program. ``alignment``: bytes of an SRAM burst.
 
     ``residents``: results that stay in the tile buffer unless a chain cuts a layer that computes or reads them.
     """
@@ -144,7 +144,7 @@ class StripePlanner:
 
     @cached_property
     def _options(self) -> list[list[CostedChain]]:
-        """Chains by first layer; chains with the same last layer are sorted by falling memory."""
+        """Chains by first layer. Chains with the same last layer are sorted by falling memory."""
         found: list[list[CostedChain]] = []
         for first in range(len(self.graph.layers)):
             options = [self._plain_chain(first, self._live(Chain(first, first)))]

@@ -112,7 +112,7 @@ def has_tilings(block: Block) -> bool:
 
 
 def tiling_of(op: Operation, target: Target, window: WindowGeometry) -> Tiling:
-    """Return the tiling of ``op``; raise CompileError if it is missing or does not fit ``window``."""
+    """Return the tiling of ``op``. Raises CompileError if it is missing or does not fit ``window``."""
     tiling = given_tiling(op)
     if tiling is None:
         raise CompileError(
@@ -152,7 +152,7 @@ def output_fields(
 
 
 def scale_fields(name: str, scale: npu.ScaleAttr | None) -> dict[str, int]:
-    """Return the multiplier and exponent fields of an instruction; both are 0 if ``scale`` is None."""
+    """Return the multiplier and exponent fields of an instruction. Both are 0 if ``scale`` is None."""
     multiplier, exponent = (0, 0) if scale is None else scale.values
     return {f"{name}_multiplier": multiplier, f"{name}_exponent": exponent}
 

@@ -36,7 +36,7 @@ Elementwise = npu.ElementwiseOp | npu.ScaleOp | npu.LutOp | npu.SigmoidOp
 
 @dataclass(frozen=True, slots=True)
 class Dims:
-    """Result dimensions, merged if adjacent and broadcast alike; ``a``, ``b``: operand strides, 0 to broadcast."""
+    """Result dimensions, merged if adjacent and broadcast alike. ``a``, ``b``: operand strides, 0 to broadcast."""
 
     sizes: tuple[int, ...]
     a: tuple[int, ...]
@@ -52,7 +52,7 @@ class Dims:
 
 
 def merged_dims(shape: Sequence[int], a: Sequence[int], b: Sequence[int]) -> Dims:
-    """Return the dimensions of a broadcast operation, outermost first; the result has at least three."""
+    """Return the dimensions of a broadcast operation, outermost first. The result has at least three."""
     rank = len(shape)
     operands = [(1,) * (rank - len(s)) + tuple(s) for s in (a, b)]
     groups: list[tuple[int, tuple[bool, ...]]] = []
@@ -176,7 +176,7 @@ def _table_load(table: BlobAttr, memories: LocalMemories) -> tuple[Command, Buff
 
 
 def _dims(layer: Layer[Elementwise]) -> Dims:
-    """Return the loop dimensions; a border between rows prevents merging."""
+    """Return the loop dimensions. A border between rows prevents merging."""
     shape = layer.result.shape
     layouts = [t.layout for t in (*layer.sources, layer.result)]
     bordered = next((layout for layout in layouts if layout is not None and not layout.is_dense), None)
@@ -265,7 +265,7 @@ def reduced_slice(shape: Sequence[int], item: int, target: Target, room: int, *,
 
 
 def softmax_rows(rows: int, columns: int, item: int, room: int) -> tuple[int, int]:
-    """Return (rows per tile, slots) of a softmax with ``room`` bytes of the tile buffer; 0 rows if none fits."""
+    """Return (rows per tile, slots) of a softmax with ``room`` bytes of the tile buffer, or 0 rows if none fits."""
     row_bytes = columns * item
     buffers = BUFFERS if BUFFERS * aligned(row_bytes) <= room else 1
     room //= buffers
@@ -367,7 +367,7 @@ _MOST_ROWS = field_range("reduce", "width")[1]
 
 
 def argmax_rows(rows: int, row_bytes: int, number: int, room: int) -> tuple[int, int]:
-    """Return (rows per tile, slots) with ``room`` bytes of the tile buffer; raise CompileError if no row fits.
+    """Return (rows per tile, slots) with ``room`` bytes of the tile buffer. Raises CompileError if no row fits.
 
     ``row_bytes``: bytes of a row, 0 if the rows are resident. ``number``: bytes of a result.
     """
@@ -380,7 +380,7 @@ def argmax_rows(rows: int, row_bytes: int, number: int, room: int) -> tuple[int,
 
 
 def argmax_commands(layer: Layer[npu.ArgMaxOp], memories: LocalMemories) -> Iterator[Command]:
-    """Yield the commands of an ARG_MAX, some rows at a time; raise CompileError if a row does not fit."""
+    """Yield the commands of an ARG_MAX, some rows at a time. Raises CompileError if a row does not fit."""
     columns, item, number = layer.source.shape[-1], layer.source.item_bytes, npu.item_bytes(layer.op.output)
     rows, row_bytes, words = layer.source.elements // columns, columns * item, number // _WORD
     stays = layer.source.layout is not None
@@ -436,7 +436,7 @@ class VectorWork(NamedTuple):
 
 
 def vector_choice(work: VectorWork, target: Target) -> TilingChoice:
-    """Return the only tiling of an operation; loads, instructions and stores overlap except at the ends."""
+    """Return the only tiling of an operation. Loads, instructions and stores overlap except at the ends."""
     port, issue = target.sram, target.fetch.issue_cycles + target.fetch.semaphore_cycles
     width, latency = port.bytes_per_cycle, port.read_latency_cycles
     moved = (work.loaded + work.stored) / width

@@ -73,7 +73,7 @@ class Room(NamedTuple):
 
     ``quick``: whether to try only few, large tile sizes. ``fused``: whether an element-wise operation with two operands
     is computed with each tile, which loads its other operand. ``uncopied_bytes``: bytes of weights without room in
-    SRAM; each use reads them through the off-chip port.
+    SRAM. Each use reads them through the off-chip port.
     """
 
     tile_bytes: int
@@ -521,7 +521,7 @@ _SOURCES = (
 
 
 class Tilings:
-    """Cache of tilings for one target; ``quick``: whether to try only few tile sizes.
+    """Cache of tilings for one target. ``quick``: whether to try only few tile sizes.
 
     ``memo``: persistent results of tilings and of other searches for the target.
     """
@@ -532,7 +532,7 @@ class Tilings:
         self._found: dict[tuple[WindowGeometry, Room, bool], tuple[TilingChoice, ...]] = {}
 
     def choices(self, window: WindowGeometry, room: Room, *, weighted: bool) -> tuple[TilingChoice, ...]:
-        """Return the tilings of a window; see :func:`window_choices`."""
+        """Return the tilings of a window, like :func:`window_choices`."""
         key = (window, room, weighted)
         if key not in self._found:
             self._found[key] = self._looked_up(*key)

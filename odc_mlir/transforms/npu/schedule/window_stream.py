@@ -43,7 +43,7 @@ Product = TypeVar("Product", npu.ConvOp, npu.MatmulOp)
 
 
 class WeightLoads(ABC, Generic[Product]):
-    """Weight and parameter loads of a convolution or matrix product; ``element``: type of weight codes."""
+    """Weight and parameter loads of a convolution or matrix product. ``element``: type of weight codes."""
 
     layer: WindowLayer[Product]
 
@@ -59,7 +59,7 @@ class WeightLoads(ABC, Generic[Product]):
 
     @abstractmethod
     def owner(self, tile: Tile) -> int:
-        """Return the number of a tile's weights; tiles with the same number share weights."""
+        """Return the number of a tile's weights. Tiles with the same number share weights."""
 
     @abstractmethod
     def load(self, tile: Tile, step: ComputeStep, target: Place) -> list[Command]:
@@ -238,7 +238,7 @@ def conv_commands(
 ) -> Iterator[Command]:
     """Return the commands of a convolution in plain order.
 
-    ``follower``: layer that is computed with each tile; its commands have layer 1, the others layer 0.
+    ``follower``: layer that is computed with each tile. Its commands have layer 1, the others layer 0.
     """
     op, element = layer.op, layer.op.weight_type.data.value
     constant: dict[str, int | str] = {
@@ -384,7 +384,7 @@ Matmul = WindowLayer[npu.MatmulOp]
 
 
 class _Matrix(WeightLoads[npu.MatmulOp]):
-    """Loads of right-hand matrices; each image has its own matrix, or several images share one."""
+    """Loads of right-hand matrices. Each image has its own matrix, or several images share one."""
 
     def owner(self, tile: Tile) -> int:
         return tile.image * self.layer.sources[1].shape[0] // self.layer.window.batch
@@ -435,7 +435,7 @@ def matmul_commands(layer: Matmul, tiling: Tiling, memories: LocalMemories) -> I
 
 
 class _FusedElementwise:
-    """Element-wise layer on the result of ``conv`` and a tensor of the same shape; its commands have layer 1."""
+    """Element-wise layer on the result of ``conv`` and a tensor of the same shape. Its commands have layer 1."""
 
     def __init__(
         self,

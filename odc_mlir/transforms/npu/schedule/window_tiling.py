@@ -143,7 +143,7 @@ class StepKind(NamedTuple):
 
 
 def group_sizes(window: WindowGeometry, tiling: Tiling) -> list[tuple[int, int]]:
-    """Return (result channels, occurrences) of the groups of a tile; the last group may be smaller."""
+    """Return (result channels, occurrences) of the groups of a tile. The last group may be smaller."""
     full, rest = divmod(window.out_channels, tiling.group)
     return [(size, times) for size, times in ((tiling.group, full), (rest, 1)) if size and times]
 
@@ -229,7 +229,7 @@ def fills_weight_buffer(window: WindowGeometry, target: Target) -> bool:
 
 
 def _by_groups(window: WindowGeometry, target: Target, block: int, weight_slots: Iterable[int]) -> Iterator[Tiling]:
-    """Yield plans with the weights of ``block`` channels at a time; a second slot holds the next group."""
+    """Yield plans with the weights of ``block`` channels at a time. A second slot holds the next group."""
     most, entries = _most_weights(window, target), target.local.param_entries
     for slots in weight_slots:
         fits = window.depth * block * slots <= most and block * slots <= entries

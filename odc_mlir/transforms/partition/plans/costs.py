@@ -115,7 +115,7 @@ class _Copies:
         return self.copied + sum(min(most, max(0.0, self.copied - since)) for since, most in self.delays)
 
     def beside(self, size: float, now: float) -> float:
-        """Return the cycles of reading ``size`` bytes from cycle ``now``; copies use every other turn of the port."""
+        """Return the cycles of reading ``size`` bytes from cycle ``now``. Copies use every other turn of the port."""
         alone, others = size / self.width, self.left / self.width - max(0.0, now - self.copied)
         self.delays.append((now, alone))
         return alone + min(alone, max(0.0, others))
@@ -198,7 +198,7 @@ class _LayerCosts:
             return {}
 
     def added(self, work: OperatorCost, layer: npu.NpuTensorOp, planned: TilingChoice | None) -> OperatorCost:
-        """Return ``work`` with the cost of ``layer``; without a plan, the layer gets the whole tile buffer."""
+        """Return ``work`` with the cost of ``layer``. Without a plan, the layer gets the whole tile buffer."""
         self.check()
         best = planned or _alone(layer, self.tilings, self.port.bytes_per_cycle)
         stored, (copied, picked) = stored_bytes(layer), _constant_bytes(layer, self.port)

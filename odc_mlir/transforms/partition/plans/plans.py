@@ -93,7 +93,7 @@ VIEW = "VIEW"  # in a pattern: any operator that only changes the shape
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Chain of operators to group; ``chain``: operator names, producers first; ``text``: reason for grouping."""
+    """Chain of operators to group. ``chain``: operator names, producers first. ``text``: reason for grouping."""
 
     name: str
     chain: tuple[str, ...]
@@ -121,7 +121,7 @@ LARGEST_SEARCH = 200_000  # limit on the operators in all examined plans, to bou
 class OperatorCost(NamedTuple):
     """Cost of an operator in a segment: cycles of its layers, and bytes of program and constants.
 
-    ``lead``: cycles until the first weights have arrived; the operator waits for them unless an earlier operator hides
+    ``lead``: cycles until the first weights have arrived. The operator waits for them unless an earlier operator hides
     the time. ``weight_bytes``: bytes in the weight buffer. ``first_bytes``: constants that are needed together, after
     ``ahead`` cycles. ``left``: cycles that remain after the last constants have arrived. ``picked_bytes``: table rows
     that are read without a copy, through the port of constants, while the operator runs.
@@ -252,7 +252,7 @@ def choose(
 ) -> PlacementChoice:
     """Return the best plan within ``bounds``.
 
-    ``prefer``: see the compiler; ``compile-time`` compares only two plans. ``check`` is called for every plan and may
+    ``prefer``: see the compiler. ``compile-time`` compares only two plans. ``check`` is called for every plan and may
     raise. ``strategy`` ``supported`` chooses all supported operators at any cost, and other plans serve only for
     comparison.
     """
@@ -294,7 +294,7 @@ class _PlacementSearch:
         return PlacementChoice(chosen, runner_up, reasons, all_host, all_supported)
 
     def placement(self, units: Sequence[bool], name: str = SEARCH) -> CostedPlacement:
-        """Return the plan with ``units`` on the NPU, cached; segments of views only go to the host."""
+        """Return the plan with ``units`` on the NPU, cached. Segments of views only go to the host."""
         self.check()
         on_npu = [False] * len(self.problem.items)
         for unit, chosen in zip(self.problem.units, units, strict=True):

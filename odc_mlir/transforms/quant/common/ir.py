@@ -81,7 +81,7 @@ def range_of(type: Attribute) -> tuple[float, float] | None:
 
 
 def with_range(type: Attribute, least: float, most: float) -> Attribute:
-    """Return the type with a recorded range; raise ModelError for a type that cannot hold one."""
+    """Return the type with a recorded range. Raises ModelError for a type that cannot hold one."""
     if not isinstance(type, TensorType):
         raise ModelError(f"a range needs a tensor type of known rank, not {type}")
     rest = type.encoding.data if isinstance(type.encoding, QParamsAttr) else QuantRecord()
@@ -111,7 +111,7 @@ def params_of(element: Attribute | None) -> tuple[str, QuantParams] | None:
 
 
 def info_as(info: TensorInfo, element: Attribute | None) -> TensorInfo:
-    """Return ``info`` with this element type, without contents; ``unit`` and None change nothing."""
+    """Return ``info`` with this element type, without contents. ``unit`` and None change nothing."""
     if (found := params_of(element)) is None:
         return info
     return TensorInfo(info.name, found[0], info.shape, found[1], is_variable=info.is_variable)

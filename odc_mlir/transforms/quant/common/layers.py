@@ -21,12 +21,12 @@ from odc_mlir.transforms.quant.common.ir import all_ops, constant_of, quantized_
 
 
 def load_arrays(path: str, option: str) -> dict[str, Array]:
-    """Return the arrays of an .npz file by name; raise OptionError with ``option`` for other kinds of files."""
+    """Return the arrays of an .npz file by name. Raises OptionError with ``option`` for other kinds of files."""
     return read_npz(path, what=option, kind=OptionError, hint="use an .npz file")
 
 
 def load_reals(path: str, what: str, form: Callable[[Array], Array]) -> Mapping[str, Array]:
-    """Return the arrays of an .npz file by name, as floats converted by ``form``; none if ``path`` is empty.
+    """Return the arrays of an .npz file by name, as floats converted by ``form``, or none if ``path`` is empty.
 
     Raises OptionError with ``what`` for another kind of file, and if ``form`` raises ValueError.
     """
@@ -56,7 +56,7 @@ class LayerConstant:
         return len(uses) - len(behind) + sum(len(list(op.results[0].uses)) for op in behind)
 
     def replace(self, array: Array, params: QuantParams | None = None) -> None:
-        """Replace the operand by a constant of the same type except ``params``; other users keep the old constant.
+        """Replace the operand by a constant of the same type except ``params``. Other users keep the old constant.
 
         Raises ModelError if other users read the same DEQUANTIZE.
         """

@@ -52,7 +52,7 @@ class Role(StrEnum):
 
 
 def role_of(op: CircleOp, index: int) -> Role:
-    """Return the role of operand ``index``; computed weights are activations."""
+    """Return the role of operand ``index``. Computed weights are activations."""
     rule, operand = op.SPEC.quant, op.operands[index]
     if rule.kind is QuantKind.NONE or index in rule.left or not is_float32(operand):
         return Role.LEFT
@@ -64,12 +64,12 @@ def role_of(op: CircleOp, index: int) -> Role:
 
 
 def contents_of(value: SSAValue) -> Array:
-    """Return the float values of a constant; raise ModelError if its bytes are not available."""
+    """Return the float values of a constant. Raises ModelError if its bytes are not available."""
     return info_of(value).array()
 
 
 def contents_of_bias(op: CircleOp, index: int) -> Array:
-    """Return the float values of bias ``index`` of ``op``, or a zero; raise ModelError like contents_of."""
+    """Return the float values of bias ``index`` of ``op``, or a zero. Raises ModelError like contents_of."""
     has_bias = index < len(op.operands) and role_of(op, index) is Role.BIAS
     return contents_of(op.operands[index]) if has_bias else np.zeros(1)
 
@@ -105,7 +105,7 @@ class Ranges:
         )
 
     def _nearest(self, value: SSAValue, *, across_products: bool) -> tuple[float, float] | None:
-        """Return the range of the nearest value that is not always zero; the search passes only through zero values."""
+        """Return the range of the nearest value that is not always zero. The search passes only through zero values."""
         zeros, seen = [value], {value}
         for zero in zeros:
             for other in _neighbours(zero, across_products=across_products):
@@ -170,7 +170,7 @@ def _neighbours(value: SSAValue, *, across_products: bool) -> Iterator[SSAValue]
 
 
 def _within_activation(op: CircleOp, found: tuple[float, float]) -> tuple[float, float]:
-    """Return the part of a range within the fused activation; chosen ranges may exceed recorded ones."""
+    """Return the part of a range within the fused activation. Chosen ranges may exceed recorded ones."""
     activation = str(op.option(_ACTIVATION)) if _ACTIVATION in op.OPTIONS else "none"
     try:
         least, most = activation_bounds(activation)
@@ -213,8 +213,8 @@ def coarse_enough(
     """Return result parameters of ``op`` with a scale so large that kernels can scale all its sums.
 
     ``needs``: the operands' types. ``element``: the result's present type. ``most_steps``: largest step of a sum of
-    products, in steps of the result. The end of the range keeps its own code, because an activation may clamp there;
-    return None if a larger scale leaves no code for it.
+    products, in steps of the result. The end of the range keeps its own code, because an activation may clamp there.
+    Returns None if a larger scale leaves no code for it.
     """
     own, end = element[1], min(_end(*element), _cut_off(op))
     least = float(np.float32(_least_scale(op, needs, own.scale, most_steps)))
@@ -269,7 +269,7 @@ def largest_beside_products(
 
 
 def least_scales_of_weights(op: CircleOp, place: int, largest: int) -> NDArray[Any]:
-    """Return the least weight scales with which sums over 16-bit inputs stay below ``largest``; 0 for no limit."""
+    """Return the least weight scales with which sums over 16-bit inputs stay below ``largest``, or 0 for no limit."""
     axis, depth = op.SPEC.quant.weights[place], _depth(op)
     if axis is None or depth is None or depth * _WIDE * _WIDE < largest:
         return np.zeros(1)
@@ -347,7 +347,7 @@ def _refused_by_processors(node: Node, real: Node) -> str | None:
 
 
 def _linear_cell(op: CircleOp) -> str | None:
-    """Return the reason why an LSTM cannot be quantised, or None; quantised kernels always use TANH in the cell."""
+    """Return the reason why an LSTM cannot be quantised, or None. Quantised kernels always use TANH in the cell."""
     if StateParameters.CELL not in op.SPEC.quant.states.values():
         return None
     activation = str(node_of(op).options[_ACTIVATION]).lower()
