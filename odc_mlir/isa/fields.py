@@ -221,8 +221,8 @@ REGION_ALIGNMENT_BYTES = 128  # alignment of bound regions and of a file's secti
 ACCUMULATOR_BITS = 40
 LARGEST_SHIFT = 31  # largest left or right shift by a scale's exponent
 LARGEST_WIDE_EXPONENT = 7  # largest exponent of a scale of 40-bit sums, whose multiplier has 15 bits
-LARGEST_WIDE_FACTOR = (1 << LARGEST_WIDE_EXPONENT) - 1  # every scale below this has such an exponent after rounding
-LUT_ENTRIES = 256  # entries of a look-up table for 8-bit codes, one byte each
+LARGEST_WIDE_FACTOR = (1 << LARGEST_WIDE_EXPONENT) - 1  # smaller scales have such an exponent after rounding
+LUT_ENTRIES = 256  # entries of a lookup table for 8-bit codes, one byte each
 WIDE_LUT_BYTES = 2 * 513  # size of a table for 16-bit codes, which is interpolated
 SIGMOID_TABLE_BYTES = 2 * 256  # size of the table that logistic and tanh share
 # Parameters of a channel: name, numpy type, bytes. All channels may share one scale.
