@@ -261,7 +261,7 @@ def ends_stage(stage: str, item: ModulePass) -> bool:
     return any(known.name == stage and known.passes[-1:] == (item.name,) for known in (*STAGES, *NATIVE_STAGES))
 
 
-def _way_to(name: str) -> tuple[Stage, ...]:
+def _path_to(name: str) -> tuple[Stage, ...]:
     """Return all stages on the path that contains stage ``name``."""
     for branch in (NATIVE_STAGES, (_EXTERNAL_STAGE,)):
         if name in {stage.name for stage in branch}:
@@ -289,11 +289,11 @@ def stages_until(name: str, after: str | None = None) -> tuple[Stage, ...]:
             raise OptionError(
                 f"unknown stage {wanted!r}", hint=f"{did_you_mean(wanted, names)}use one of {', '.join(names)}"
             )
-    way = _way_to(name)
-    order = [stage.name for stage in way]
+    path = _path_to(name)
+    order = [stage.name for stage in path]
     if after and after not in order:
         raise OptionError(f"stage {name!r} does not follow {after!r}")
-    return way[order.index(after) + 1 if after else 0 : order.index(name) + 1]
+    return path[order.index(after) + 1 if after else 0 : order.index(name) + 1]
 
 
 def find_pass(name: str, others: Sequence[str] = ()) -> type[ModulePass]:
@@ -445,8 +445,8 @@ def refuse_lowered(module: ModuleOp) -> None:
     level = f"lowered to stage {known.name} already" if known else "lowered already"
     left = []
     if known is not None:
-        way = _way_to(known.name)
-        left = [stage.name for stage in way[way.index(known) + 1 :] if stage.passes]
+        path = _path_to(known.name)
+        left = [stage.name for stage in path[path.index(known) + 1 :] if stage.passes]
     then = (
         f"; to continue, use odc-opt -p {','.join(left)}, or lower() with after={known.name!r}"
         if left and known

@@ -261,7 +261,7 @@ def probe(
 
 
 def load_probed(source: PluginSource, ask: str, question: Answer | None = None) -> Any:
-    """Return :func:`load` after a :func:`probe` of the plugin, which the cache records; raise OptionError."""
+    """Load the plugin after a :func:`probe`, whose outcome is cached; raise OptionError."""
     if not source.is_ours and (problem := _problem(source, ask, question)):
         raise OptionError(problem)
     return load(source)

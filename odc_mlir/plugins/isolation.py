@@ -56,7 +56,7 @@ def isolated_command(module: str) -> list[str]:
 
 
 def isolated_environment(**more: str) -> dict[str, str]:
-    """Return the environment variables of an isolated process, and ``more``."""
+    """Return the environment variables of an isolated process, including ``more``."""
     named = {name.strip() for name in os.environ.get(PASS_VARIABLE, "").split(";")}
     found = {
         name: value

@@ -155,13 +155,13 @@ class Files:
             return
         first, *others = failed
         if not isinstance(first, BrokenPipeError):
-            for other in self.failures_told(others):
-                first.add_note(other)
+            for message in self.failure_messages(others):
+                first.add_note(message)
             if written := [path for path in self._written if path != STANDARD]:
                 first.add_note(f"{' and '.join(written)} {'are' if len(written) > 1 else 'is'} written")
         raise first
 
-    def failures_told(self, failed: Sequence[OdcError | OSError] | None = None) -> list[str]:
+    def failure_messages(self, failed: Sequence[OdcError | OSError] | None = None) -> list[str]:
         """Return the messages of failures to write, without closed pipes."""
         failed = self._failed if failed is None else failed
         return [error_text(error) for error in failed if not isinstance(error, BrokenPipeError)]
@@ -289,8 +289,8 @@ def opened(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> It
             files.finish()
             raise
         except Exception as error:
-            for told in files.failures_told():
-                error.add_note(told)
+            for message in files.failure_messages():
+                error.add_note(message)
             raise
     files.finish()
 

@@ -470,7 +470,7 @@ class AutoCompiler:
             folder=str(settings.folder),
             model=str(model.absolute()),
             digest=digest,
-            records=str(self.recorder.place.path),
+            records=str(self.recorder.location.path),
             quantized=base is not None or self._is_quantized,
             verdict=None if base is None else base.result.verdict,
             plugin=self._aim.plugin,

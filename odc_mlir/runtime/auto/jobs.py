@@ -115,7 +115,7 @@ class Job:
     processes: int = 1
 
     @property
-    def places(self) -> list[Path]:
+    def slots(self) -> list[Path]:
         """Lock files of the slots for compile processes. All jobs of the user share the slots."""
         return [Path(self.folder, "jobs", f"place-{number}") for number in range(self.processes)]
 
@@ -196,7 +196,7 @@ class Supervisor:
         self._released = Event()
         self._timed_out = self._stopped = self._has_job = False
         self._deadline = math.inf
-        self._place: int | None = None  # descriptors of the locks
+        self._slot: int | None = None  # descriptors of the locks
         self._interest: int | None = None
         self._last_step = "start"
         self._reason: str | None = None
@@ -209,10 +209,10 @@ class Supervisor:
 
     def after_fork(self) -> None:
         """In a forked child, close the copies of lock descriptors, which would keep the locks."""
-        for descriptor in (self._place, self._interest):
+        for descriptor in (self._slot, self._interest):
             if descriptor is not None:
                 os.close(descriptor)
-        self._place = self._interest = None
+        self._slot = self._interest = None
 
     @property
     def is_over(self) -> bool:
@@ -240,7 +240,7 @@ class Supervisor:
 
     def _supervise(self, tell: Callable[[dict[str, Any]], None], ended: Callable[[Ending], None]) -> None:
         try:
-            ending = self._wait_for_place(tell) or self._watch(tell)
+            ending = self._wait_for_slot(tell) or self._watch(tell)
         except CompileError as error:
             ending = Ending(str(error), PASSING if error.passing else "failed")
         except OSError as error:
@@ -248,7 +248,7 @@ class Supervisor:
             ending = Ending(f"the background process cannot be started: {error.strerror}", kind)
         except Exception as error:  # waiting threads always need an ending
             ending = Ending(f"the background process cannot be watched: {error}", PASSING)
-        self._drop("_place")
+        self._drop("_slot")
         self._drop("_interest")
         ended(ending)
 
@@ -258,13 +258,13 @@ class Supervisor:
         if descriptor is not None:
             unlock(descriptor)
 
-    def _wait_for_place(self, tell: Callable[[dict[str, Any]], None]) -> Ending | None:
+    def _wait_for_slot(self, tell: Callable[[dict[str, Any]], None]) -> Ending | None:
         """Wait for a free slot for a compile process. Return an ending if no process is needed any more."""
         job, has_waited = self.job, False
-        while self._place is None:
+        while self._slot is None:
             self._interest = self._interest or try_lock(job.interest_path, shared=True)
-            self._place = next((lock for path in job.places if (lock := try_lock(path)) is not None), None)
-            if self._place is None:
+            self._slot = next((lock for path in job.slots if (lock := try_lock(path)) is not None), None)
+            if self._slot is None:
                 if not has_waited:
                     tell({"step": QUEUED})
                 has_waited = True
@@ -285,7 +285,7 @@ class Supervisor:
             env=isolated_environment(**ONE_BLAS_THREAD),
             cwd=os.path.abspath(os.sep),  # until the process has created its own folder
             start_new_session=True,
-            pass_fds=() if self._place is None else (self._place,),
+            pass_fds=() if self._slot is None else (self._slot,),
         )
         with process:
             try:

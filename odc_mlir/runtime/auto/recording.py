@@ -49,7 +49,7 @@ LOCK_FILE = "lock"
 FINISH_SECONDS = 2.0
 
 
-class RecordsPlace(NamedTuple):
+class RecordsLocation(NamedTuple):
     """Location ``path`` of the records of the model with ``digest``, in the cache ``root``.
 
     With ``cache_bytes``, storing the first batch reduces the cache to that size. ``max_inputs``: number of raw inputs
@@ -86,20 +86,20 @@ class _Batch:
 
 
 class RunRecorder:
-    """Recorder of runs of ``graph``. It stores records in the background, at the location from ``find_place``.
+    """Recorder of runs of ``graph``. It stores records in the background, at the location from ``find_location``.
 
     No run waits for the store or fails because of it. ``refused``: the reason why recording has ended; ``failure`` also
     reports temporary problems. A store that is damaged or belongs to another model is moved aside.
     """
 
-    def __init__(self, graph: Graph, find_place: Callable[[], RecordsPlace]) -> None:
+    def __init__(self, graph: Graph, find_location: Callable[[], RecordsLocation]) -> None:
         self.refused: str | None = None
         self.keeps_all = False  # the application has requested the records
         self.dropped_runs = 0
         self.last_inputs: list[Array] | None = None
         self._problem: str | None = None
-        self._graph, self._find_place = graph, find_place
-        self._place: RecordsPlace | None = None
+        self._graph, self._find_location = graph, find_location
+        self._location: RecordsLocation | None = None
         self._has_pruned = False
         self._background = Background("odc-records", _BATCHES_WAITING)
         self._begin()
@@ -107,11 +107,11 @@ class RunRecorder:
         weakref.finalize(self, _end, self._background)
 
     @property
-    def place(self) -> RecordsPlace:
+    def location(self) -> RecordsLocation:
         """Location of the records; raises OdcError if the cache is unusable."""
-        if self._place is None:
-            self._place = self._find_place()
-        return self._place
+        if self._location is None:
+            self._location = self._find_location()
+        return self._location
 
     def _begin(self) -> None:
         """Start without runs. A forked child also does this, because the parent keeps its records."""
@@ -218,7 +218,7 @@ class RunRecorder:
 
     def _peek(self) -> RecordStore | None:
         """Return the store without waiting for its lock, or None if there is no store; raise OdcError."""
-        return self._store(create=False, wait_seconds=0) if os.path.lexists(self.place.path) else None
+        return self._store(create=False, wait_seconds=0) if os.path.lexists(self.location.path) else None
 
     def look(self) -> None:
         """Read counts of other processes' records from the store, in the background if the store is locked."""
@@ -286,7 +286,7 @@ class RunRecorder:
             try:
                 store = self._opened()
                 if batch is not None and records is not None:
-                    records.digest = self.place.digest
+                    records.digest = self.location.digest
                     store.append(records, batch.shapes, batch.inputs)
             except OdcError as error:
                 if not error.passing:
@@ -315,11 +315,11 @@ class RunRecorder:
             self._stored = self._stored if found is None else found
 
     def _prune(self) -> None:
-        if not self._has_pruned and self.place.cache_bytes is not None:
+        if not self._has_pruned and self.location.cache_bytes is not None:
             from odc_mlir.runtime.auto.artefacts import prune
 
             self._has_pruned = True
-            prune(self.place.root, self.place.cache_bytes, keep=frozenset({self.place.digest}))
+            prune(self.location.root, self.location.cache_bytes, keep=frozenset({self.location.digest}))
 
     def _opened(self) -> RecordStore:
         """Return the store. Create a missing store, and move a damaged store aside first."""
@@ -327,8 +327,8 @@ class RunRecorder:
         from odc_mlir.formats import private
         from odc_mlir.runtime.auto.artefacts import file_lock
 
-        path = self.place.path
-        private.make_folder(path.parent, within=self.place.root)
+        path = self.location.path
+        private.make_folder(path.parent, within=self.location.root)
         try:
             return self._checked_store()
         except RecordsDamagedError:
@@ -349,9 +349,11 @@ class RunRecorder:
     def _store(self, *, create: bool, wait_seconds: float) -> RecordStore:
         from odc_mlir.calibration.records import RecordStore
 
-        place = self.place
-        limit = {} if place.max_inputs is None else {"max_inputs": place.max_inputs}
-        return RecordStore(place.path, place.digest, create=create, wait_seconds=wait_seconds, private=True, **limit)
+        location = self.location
+        limit = {} if location.max_inputs is None else {"max_inputs": location.max_inputs}
+        return RecordStore(
+            location.path, location.digest, create=create, wait_seconds=wait_seconds, private=True, **limit
+        )
 
 
 def _end(background: Background) -> None:

@@ -231,7 +231,7 @@ class Track:
 
     @property
     def collects(self) -> bool:
-        """Whether to record runs of the original model, which includes the first look for a stored result."""
+        """Whether to record runs of the original model, also during the first search for a stored result."""
         state = self.state
         return isinstance(state, Collecting) or (isinstance(state, Opening) and state.phase is Phase.FLOAT)
 
@@ -264,7 +264,7 @@ class Track:
         self.on(TrackEvent.SERVE, Active(reason=state.reason, serving=state.serving, retry_at=state.retry_at))
 
     def leave_at_end(self, reason: str) -> bool:
-        """Mark a result in progress to be discarded, as it is based on a failed one; return whether there is any."""
+        """Mark a pending result, which builds on a failed one, to be discarded; return whether there is one."""
         state = self.state
         if not isinstance(state, (Opening, Working)):
             return False

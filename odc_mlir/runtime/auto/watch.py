@@ -167,12 +167,14 @@ class Watch:
             self._counter, self._counted = None, 0
         outside, self.not_admitted = False, None
         for found in self._ranges:
-            value = inputs[found.place]
+            value = inputs[found.position]
             if count := found.outside(value):
                 self.facts.values_outside += count
                 if count > _OUTSIDE_SHARE * value.size:
                     outside = True
-                    self.not_admitted = f"of input {found.place} {count} of {value.size} values lie outside its range"
+                    self.not_admitted = (
+                        f"of input {found.position} {count} of {value.size} values lie outside its range"
+                    )
         recent = self._outside
         recent.append(outside)
         if outside:
@@ -353,9 +355,9 @@ def _text(value: Any) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class InputRange:
-    """The quantised range of input number ``place``, with a margin."""
+    """The quantised range of input number ``position``, with a margin."""
 
-    place: int
+    position: int
     name: str
     low: float
     high: float
@@ -373,12 +375,12 @@ class InputRange:
 def input_ranges(graph: Graph) -> tuple[InputRange, ...]:
     """Return the ranges of the inputs that the graph uses only as codes."""
     found = []
-    for place, index in enumerate(graph.inputs):
+    for position, index in enumerate(graph.inputs):
         for info in _codes_of(graph, index):
             assert info.quant is not None, "its codes are quantised"
             low, high = (info.quant.scale * (code - info.quant.zero_point) for code in info.info.range)
             margin = _MARGIN * (high - low)
-            found.append(InputRange(place, info.name, low - margin, high + margin))
+            found.append(InputRange(position, info.name, low - margin, high + margin))
     return tuple(found)
 
 
@@ -445,4 +447,4 @@ def normal_shares(executor: Executor, samples: Sequence[Sequence[Any]]) -> dict[
 
 def spread(samples: Sequence[Any], most: int) -> Sequence[Any]:
     """Return at most ``most`` samples, spread evenly over all samples."""
-    return [samples[place] for place in stratified(min(most, len(samples)), len(samples))]
+    return [samples[index] for index in stratified(min(most, len(samples)), len(samples))]

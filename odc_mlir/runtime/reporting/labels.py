@@ -229,7 +229,7 @@ def meant_for(names: Sequence[str], place: int) -> Iterator[None]:
 def check_answers(outputs: Sequence[Array], labels: Array, model: str = FLOAT_MODEL) -> None:
     """Raise InputError for labels that contradict the first output of ``model``.
 
-    Classes may be unknown, shifted or renumbered, columns permuted, and answers inverted or in another unit.
+    Such labels have unknown, shifted or renumbered classes, columns in another order, inverted signs or another unit.
     """
     if scores.is_yes_or_no(labels) or scores.score(outputs, labels)[0] != "top1_percent":
         check_column_order(outputs, labels, model)

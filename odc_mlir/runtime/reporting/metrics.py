@@ -4,9 +4,9 @@ For a reference ``a`` and other values ``b``: MAE is the mean of ``|a-b|``, MAPE
 0``, MSE the mean of ``(a-b)^2``, SQNR ``10 log10(sum a^2 / sum (a-b)^2)``, SRMSE ``sqrt(MSE)`` in steps of b's scale,
 and TAE the sum of ``|a-b|``, averaged over records. MPEIR is the mean over records of ``max|a-b| / interval``. The
 interval is ``max a - min a`` over all records (1 if that is 0), or a given one, because a single record may be too
-short. A top-k match is the mean share of the k largest elements, of a record or of each of its rows, that are also the
-k largest of the other; the lower index wins ties. Elements that are not finite count as differing unless they are
-equal, and do not count in the other metrics.
+short. A top-k match is the mean share of the k largest elements, of a record or of each of its rows, that are also
+among the k largest of the other; the lower index wins ties. Elements that are not finite count as differing unless they
+are equal, and do not count in the other metrics.
 """
 
 from __future__ import annotations

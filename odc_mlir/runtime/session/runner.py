@@ -127,11 +127,11 @@ class SessionRecorder:
 
     def _ranges(self, executor: Executor) -> RunRecorder:
         if self._runs is None:
-            from odc_mlir.runtime.auto.recording import RecordsPlace, RunRecorder
+            from odc_mlir.runtime.auto.recording import RecordsLocation, RunRecorder
 
             path = records_path(self._loader.digest)
-            place = RecordsPlace(self._loader.digest, path, path.parent)
-            self._runs = RunRecorder(executor.graph, lambda: place)
+            location = RecordsLocation(self._loader.digest, path, path.parent)
+            self._runs = RunRecorder(executor.graph, lambda: location)
         self._runs.keeps_all = MINMAX in self._configs
         return self._runs
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # loaded only by sessions that compile, after their first ans
     from odc_mlir.runtime.auto.background import Background
     from odc_mlir.runtime.auto.candidates import ExecutorCandidate
     from odc_mlir.runtime.auto.controller import AutoCompiler
-    from odc_mlir.runtime.auto.recording import RecordsPlace, RunRecorder
+    from odc_mlir.runtime.auto.recording import RecordsLocation, RunRecorder
     from odc_mlir.runtime.auto.settings import AutoSettings
     from odc_mlir.runtime.auto.watch import Watch
 
@@ -146,9 +146,9 @@ class CarriedStates:
         graph, kept = self.executor.graph, store.graph.states
         pairs = [StatePair(graph.tensors[state.output].name, state.name) for state in kept]
         names = ([info.name for info in infos] for infos in (graph.input_infos(), graph.output_infos()))
-        places = dict(zip((state.name for state in kept), places_of(pairs, *names), strict=True))
-        self._inputs = {name: place for name, (_, place) in places.items()}
-        self._outputs = {name: place for name, (place, _) in places.items()}
+        positions = dict(zip((state.name for state in kept), places_of(pairs, *names), strict=True))
+        self._inputs = {name: position for name, (_, position) in positions.items()}
+        self._outputs = {name: position for name, (position, _) in positions.items()}
 
     @classmethod
     def of(cls, loader: Loader, executor: Executor) -> CarriedStates | None:
@@ -170,10 +170,10 @@ class CarriedStates:
     def run(self, run: Callable[[list[Array]], list[Array]], arrays: list[Array]) -> list[Array]:
         """Call ``run`` on ``arrays`` and the states, and keep the new states. An error does not change the states."""
         states, rest = self.store.get_states(), iter(arrays)
-        by_place = {place: states[name] for name, place in self._inputs.items()}
+        by_position = {position: states[name] for name, position in self._inputs.items()}
         count = len(self.executor.graph.inputs)
-        outputs = run([by_place[place] if place in by_place else next(rest) for place in range(count)])
-        self.store.set_states({name: outputs[place] for name, place in self._outputs.items()})
+        outputs = run([by_position[position] if position in by_position else next(rest) for position in range(count)])
+        self.store.set_states({name: outputs[position] for name, position in self._outputs.items()})
         return list(others(outputs, self._outputs.values()))
 
 
@@ -269,8 +269,10 @@ class Switcher:
 
         assert self._original is not None, "nothing is compiled without a model"
         graph, make = self._original.executor.graph, weakly(self._make_compiler)
-        place = partial(_records_place, self._loader, **({} if self._carried is None else {"max_inputs": _FRAMES}))
-        recorder, background = RunRecorder(graph, place), Background("odc-auto")
+        location = partial(
+            _records_location, self._loader, **({} if self._carried is None else {"max_inputs": _FRAMES})
+        )
+        recorder, background = RunRecorder(graph, location), Background("odc-auto")
         self._recorder.share(recorder)
         return LazyCompiler(
             lambda: make(target, preference, recorder, background),
@@ -455,9 +457,9 @@ class Switcher:
         return fitted.decoded(outputs)
 
 
-def _records_place(loader: Loader, **options: int) -> RecordsPlace:
-    from odc_mlir.runtime.auto.recording import RecordsPlace
+def _records_location(loader: Loader, **options: int) -> RecordsLocation:
+    from odc_mlir.runtime.auto.recording import RecordsLocation
     from odc_mlir.runtime.auto.settings import read_cache
 
     folder, limit_bytes = read_cache(loader.settings.get)
-    return RecordsPlace(loader.digest, records_path(loader.digest, folder), folder, limit_bytes, **options)
+    return RecordsLocation(loader.digest, records_path(loader.digest, folder), folder, limit_bytes, **options)

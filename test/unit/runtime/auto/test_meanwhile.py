@@ -31,7 +31,7 @@ from odc_mlir.runtime.auto import aim, candidates, controller
 from odc_mlir.runtime.auto.aim import aim_at
 from odc_mlir.runtime.auto.artefacts import Artefact, Artefacts, JobResult, file_lock
 from odc_mlir.runtime.auto.jobs import Ending, Job, Milestone, Supervisor
-from odc_mlir.runtime.auto.recording import RecordsPlace, RunRecorder
+from odc_mlir.runtime.auto.recording import RecordsLocation, RunRecorder
 from odc_mlir.runtime.auto.settings import Level, Phase
 from odc_mlir.runtime.auto.worker import Worker
 from odc_mlir.runtime.execution.executor import HostExecutor
@@ -281,7 +281,7 @@ def test_a_look_at_the_store_forgets_nothing_that_came_meanwhile(
     path = tmp_path / "ranges.sqlite"
     RecordStore(path, DIGEST).append(Records(runs=1), SHAPES)
     executor = HostExecutor(build_graph(add_model(SHAPE)))
-    kept = RunRecorder(executor.graph, lambda: RecordsPlace(DIGEST, path, tmp_path))
+    kept = RunRecorder(executor.graph, lambda: RecordsLocation(DIGEST, path, tmp_path))
     shapes = RecordStore.shapes
     late = []
 

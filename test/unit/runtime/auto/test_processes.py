@@ -1,4 +1,4 @@
-"""The budget of compile processes: places, the queue, and who wants a result."""
+"""The budget of compile processes: slots, the queue, and who wants a result."""
 
 from __future__ import annotations
 
@@ -133,11 +133,11 @@ def test_a_process_keeps_its_place_when_the_application_is_killed(tmp_path: Path
     with subprocess.Popen([sys.executable, "-c", application, *arguments]) as process:
         assert happens(lambda: log(tmp_path) == ["begin"])
         process.kill()
-    (place,) = job(tmp_path).places
-    assert is_locked(place)
+    (slot,) = job(tmp_path).slots
+    assert is_locked(slot)
     assert not is_locked(job(tmp_path).interest_path)
     (tmp_path / "go").touch()
-    assert happens(lambda: not is_locked(place))
+    assert happens(lambda: not is_locked(slot))
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -151,8 +151,8 @@ def test_a_forked_child_keeps_no_lock(tmp_path: Path) -> None:
     try:
         (tmp_path / "go").touch()
         assert first.join(60)
-        (place,) = job(tmp_path).places
-        assert not is_locked(place)
+        (slot,) = job(tmp_path).slots
+        assert not is_locked(slot)
         assert not is_locked(job(tmp_path).interest_path)
     finally:
         os.kill(child, signal.SIGKILL)

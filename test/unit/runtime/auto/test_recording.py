@@ -24,7 +24,7 @@ from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.errors import RecordsError
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.runtime.auto import recording
-from odc_mlir.runtime.auto.recording import RecordsPlace, RunRecorder
+from odc_mlir.runtime.auto.recording import RecordsLocation, RunRecorder
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.recording import record
@@ -35,7 +35,7 @@ DIGEST = "ab" * 32
 
 
 def recorder(path: Path, executor: HostExecutor = EXECUTOR, root: Path | None = None) -> RunRecorder:
-    return RunRecorder(executor.graph, lambda: RecordsPlace(DIGEST, path, path.parent if root is None else root))
+    return RunRecorder(executor.graph, lambda: RecordsLocation(DIGEST, path, path.parent if root is None else root))
 
 
 def inputs(value: float, rows: int = 1) -> list[np.ndarray]:

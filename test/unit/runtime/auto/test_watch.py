@@ -124,7 +124,7 @@ def answer(found: Watch, wrong: float = 0.0, seconds: float = 1.0) -> None:
 
 def test_ranges_of_inputs() -> None:
     (found,) = input_ranges(executor_of().graph)
-    assert (found.place, found.name) == (0, "code")
+    assert (found.position, found.name) == (0, "code")
     assert (found.low, found.high) == pytest.approx((-12.8 - 2.55, 12.7 + 2.55))
     assert input_ranges(executor_of(coded_model(direct=True)).graph) == ()  # what is outside may be right there
     for value, outside in ((15.2, 0), (15.3, 16), (-15.4, 16), (np.nan, 16), (np.inf, 16)):
