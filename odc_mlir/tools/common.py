@@ -168,10 +168,7 @@ def options_below(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 @contextmanager
 def _seldom_collected(*, ends_process: bool) -> Iterator[None]:
-    """Raise the threshold of the garbage collector in this block.
-
-    ``ends_process``: the process ends after the block, so the garbage collection at the block's end is skipped
-    """
+    """Raise the garbage collector's threshold in this block; ``ends_process``: skip the collection at its end."""
     from odc_mlir.support.collection import seldom_collected
 
     atexit.unregister(gc.freeze)  # keeps a single registration if a process runs several commands

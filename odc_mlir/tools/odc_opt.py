@@ -164,10 +164,7 @@ class _Collect(argparse.Action):
 
 
 def _pass_flags(parser: argparse.ArgumentParser, argv: Sequence[str]) -> list[str]:
-    """Replace every unknown ``--name[=options]`` in ``argv`` by the option that runs a pass.
-
-    The names of passes are not checked here, because their import would slow down ``--help``.
-    """
+    """Replace every unknown ``--name[=options]`` by the option that runs a pass, without slow imports of passes."""
     known = {*options_below(parser), *renamed_options(parser)}
     argv = [f"--help-pass={word[7:]}" if word.startswith("--help=") else word for word in argv]
     rewritten: list[str] = []
