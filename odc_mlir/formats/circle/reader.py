@@ -38,7 +38,7 @@ from odc_mlir.formats.circle.model import (
     VariantSubType,
 )
 from odc_mlir.formats.circle.schema import Schema, SchemaField, Table, circle_schema, schema_of, subgraph_fields
-from odc_mlir.ops.constants import MAX_ELEMENTS, MAX_RANK
+from odc_mlir.ops.constants import MAX_ELEMENTS, MAX_RANK, encode_constant
 from odc_mlir.ops.dtypes import DTYPES
 
 Record = dict[str, Any]
@@ -562,12 +562,15 @@ class _RecordReader:
                 self._unknown[f"{compression} compression of tensor {name!r}"] = None
             shape = None if record["shape"] is None else self._tuple(record["shape"])
             signature = None if record["shape_signature"] is None else self._tuple(record["shape_signature"])
+            dtype, buffer = record["type"], record["buffer"]
+            if dtype == "int2" and 0 < buffer < len(self._buffers):  # Circle has no such type
+                dtype, buffer = "int4", self._four_bits(buffer, prod(shape or ()))
             return Tensor(
                 name=name,
-                dtype=_dtype(record["type"]),
+                dtype=_dtype(dtype),
                 shape=shape,
                 shape_signature=signature,
-                buffer=record["buffer"],
+                buffer=buffer,
                 quantization=self._quantization(record["quantization"]),
                 is_variable=record["is_variable"],
                 sparsity=self._sparsity(record["sparsity"]),
@@ -575,6 +578,12 @@ class _RecordReader:
                 variant_tensors=tuple(self._each(record["variant_tensors"], "variant_tensors", self._variant)),
                 compression=compression,
             )
+
+    def _four_bits(self, buffer: int, count: int) -> int:
+        """Add a buffer with the first ``count`` two-bit integers of ``buffer`` as four-bit integers; return its index."""
+        pairs = np.frombuffer(self._buffers[buffer], np.uint8)[:, None] >> np.arange(0, 8, 2, dtype=np.uint8) & 3
+        self._buffers.append(memoryview(encode_constant((pairs.reshape(-1)[:count] ^ 2).view(np.int8) - 2, "int4")))
+        return len(self._buffers) - 1
 
     def _quantization(self, record: Record | None) -> Quantization | None:
         if record is None:

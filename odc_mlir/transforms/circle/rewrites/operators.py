@@ -394,7 +394,7 @@ class IntegerOperator(rewriting.OperatorPattern):
                 operands.append(source.operands[0])
             else:
                 return
-        if inner.SPEC.name == "NEG":  # its integers are numbers, not codes
+        if inner.SPEC.name == "NEG":  # the reference negates codes, whatever their scales
             made.append(_symmetric(np.array(-1.0), dtype, f"{value_name(op.results[0])}/sign"))
             operands.append(made[-1].results[0])
             whole = rewriting.operator("MUL", operands, op.results[0])
