@@ -267,6 +267,11 @@ def hybrids() -> Iterator[Case]:
     weights, bias = const(whole(19, 40), "int8", quant(0.02)), real(whole(19))
     for asymmetric in (False, True):
         yield case("FULLY_CONNECTED", x, weights, bias, asymmetric_quantize_inputs=asymmetric)
+    x = sprinkled(2, 4, 5, 6)
+    for scales in (quant(0.02), quant([0.01, 0.02, 0.03])):
+        weights = const(whole(3, 3, 3, 6), "int8", scales)
+        options = {"padding": "same", "stride_h": 2, "stride_w": 2}
+        yield case("TRANSPOSE_CONV", const([2, 8, 10, 3]), weights, x, real(whole(3)), **options)
 
 
 def images() -> Iterator[Case]:

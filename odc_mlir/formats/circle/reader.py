@@ -580,7 +580,7 @@ class _RecordReader:
             )
 
     def _four_bits(self, buffer: int, count: int) -> int:
-        """Add a buffer with the first ``count`` two-bit integers of ``buffer`` as four-bit integers; return its index."""
+        """Add a buffer with ``count`` two-bit integers of ``buffer`` as four-bit integers; return its index."""
         pairs = np.frombuffer(self._buffers[buffer], np.uint8)[:, None] >> np.arange(0, 8, 2, dtype=np.uint8) & 3
         self._buffers.append(memoryview(encode_constant((pairs.reshape(-1)[:count] ^ 2).view(np.int8) - 2, "int4")))
         return len(self._buffers) - 1

@@ -207,10 +207,12 @@ def transpose_conv(node: Node) -> Execute:
             return [plan(x)]
         ready = filter_of(operands)
         pads, (height, width) = placed(x.shape, shape_of(operands), ready)
-        finish = how.finish(bias_of(operands, bias_info, 3))
-        result = convolution.transpose_conv2d(
-            x, ready, stride, pads, (height, width), in_zero=how.in_zero, finish=finish, dtype=how.out_dtype
-        )
-        return [result]
+
+        def convolve(images: Array, finish: convolution.Finish | None) -> Array:
+            return convolution.transpose_conv2d(
+                images, ready, stride, pads, (height, width), in_zero=how.in_zero, finish=finish, dtype=how.out_dtype
+            )
+
+        return [how.by_image(x, bias_of(operands, bias_info, 3), convolve, asymmetric=True)]
 
     return execute

@@ -170,7 +170,17 @@ def test_compression_without_a_definition_is_noticed(record: Record, encode: Enc
     assert model.unknown == ["huffman compression of tensor 'w'"]
 
 
-@pytest.mark.parametrize("name", ["int2", "float8_e4m3fn", "float8_e5m2"])
+def test_two_bit_constants_become_four_bit_ones(record: Record, encode_tflite: Encode) -> None:
+    tensor = record["subgraphs"][0]["tensors"][1]
+    tensor["type"], tensor["shape"] = "int2", [2, 3]
+    record["buffers"][tensor["buffer"]] = {"data": bytes([0b11_00_10_01, 0b01_01])}  # 1, -2, 0, -1, 1, 1
+    model = read_model(encode_tflite(record))
+    found = model.subgraphs[0].tensors[1]
+    assert found.dtype == "int4"
+    assert bytes(model.buffers[found.buffer]) == bytes([0xE1, 0xF0, 0x11])
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2"])
 def test_element_types_that_circle_lacks(record: Record, encode_tflite: Encode, name: str) -> None:
     record["subgraphs"][0]["tensors"][1]["type"] = name
     with pytest.raises(

@@ -498,7 +498,7 @@ class HybridCodes(Arithmetic):
         """Whether activations have a zero point. Convolutions with one weight scale have none."""
         if self.node.spec.name == "FULLY_CONNECTED":
             return bool(self.node.options.get("asymmetric_quantize_inputs", False))
-        return self.node.spec.name == "DEPTHWISE_CONV_2D" or self.hybrid.per_channel
+        return self.node.spec.name in ("DEPTHWISE_CONV_2D", "TRANSPOSE_CONV") or self.hybrid.per_channel
 
     def tap_options(self, matrix: Array) -> Mapping[str, int]:
         if int(np.abs(matrix).sum(axis=1).max()) * _LARGEST_CODE >= _LARGEST_SUM:
