@@ -190,7 +190,7 @@ def _type_in(type: Attribute, order: Order) -> Attribute:
 
 
 def _moved(value: SSAValue, source: SSAValue, given: Order, wanted: Order) -> list[Operation]:
-    """Return a TRANSPOSE, or a RESHAPE if no data moves, of ``source``, which is ``value`` in order ``given``."""
+    """Return ``value`` as a TRANSPOSE of ``source`` (``value`` in order ``given``), or a RESHAPE if no data moves."""
     name, shape = value_name(value), shape_of(value)
     suffix = "".join(map(str, wanted))
     called = name if wanted == _natural(value) else f"{name}/order_{suffix}"

@@ -18,7 +18,7 @@ through operators that only move, select or limit values, such as SELECT, RESHAP
   becomes smaller;
 * with ``seen``, any other value with a recorded minimum below -2048. A MAXIMUM limits the value. Operators that compute
   the value stay float, because large factors amplify small errors. Layers and values with other users end this chain.
-  If other operators read the unlimited value, which has a larger range, the MAXIMUM stays float, too.
+  If other operators read the unlimited value, the MAXIMUM stays float, too.
 
 If a computed mask hides a row completely, the row then has the softmax weights of its unmasked scores.
 

@@ -30,8 +30,8 @@ such a constant may follow, as in exports from PyTorch::
 After: gamma is ``gamma / s``, and the weights of all users of ``%1`` are multiplied by ``s``.
 
 With ``ranges``, ``range1`` is the range of the activation instead of the weights. This is the right choice if weights
-have per-channel scales. If several tensors are between the layers, the tensor in which the channel has the largest
-share of the range counts. In general ``s = range1[c] ** alpha / range2[c] ** (1 - alpha)``.
+have per-channel scales. If several tensors are between the layers, the channel's largest share of a tensor's range
+counts. In general ``s = range1[c] ** alpha / range2[c] ** (1 - alpha)``.
 
 With ``patterns``, a file of ONE's fm-equalize, only the pairs in the file are equalised. The factors of a pair with
 ``act_scale`` are applied once::

@@ -15,7 +15,7 @@ SUB are folded there only if that layer has no padding, so that all weights mult
 folded result must have a single user and be float: quantised products cannot be merged without another rounding.
 
 With ``most_ratio``, factors stay before their layer if they vary by more than this ratio among the inputs of one
-output. Folded factors would leave no resolution for the small weights, which share a scale with the large weights.
+output. Folded factors would leave no resolution for small weights, because all weights share a scale.
 """
 
 from __future__ import annotations

@@ -18,11 +18,11 @@ The weights of the users are permuted to match::
     %9 = circle.conv_2d(%8, %w2, %c) : … -> tensor<1x8x8x24xf32>
 
 All operators around one or more shuffles are considered together if they only move channels. Every user reads its
-channels directly from the tensors in which the channels are computed. Orders propagate through padding, pooling,
-depthwise convolutions and unary functions. Float sums are added in another order.
+channels directly from the tensors of the layers. Orders propagate through padding, pooling, depthwise convolutions and
+unary functions. Float sums are added in another order.
 
-Unchanged: quantised tensors, and shuffles that are cheaper than their replacement. The costs are those of the NPU for
-moving runs of channels and single channels.
+Unchanged: quantised tensors, and shuffles that are cheaper than their replacement. Costs are the NPU's costs of moving
+runs of channels and single channels.
 """
 
 from __future__ import annotations

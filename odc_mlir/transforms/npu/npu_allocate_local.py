@@ -164,7 +164,7 @@ class LocalMemory:
         """Return the start of a range of ``total`` units with the least overlap with the previous layer's slots.
 
         Several starts may be equally good. If the next layer's slots do not fit next to the range, the last start is
-        best: it leaves free bytes for the first slots of the next layer, which are filled first.
+        best. It leaves free bytes for the first slots of the next layer.
         """
         first, last = self._last
         candidates = [

@@ -6,8 +6,8 @@ Before::
 
 After: the same operation with ``{npu.tiling = #npu.tiling<rows = 4, cols = 56, group = 64, …>}``, chosen by the
 simulator's cost formulas. All other operations have a single tiling. They get ``npu.slot_bytes`` if resident tensors
-leave only a part of the tile buffer free. An operation whose result stays in the tile buffer until its readers have run
-has ``npu.resident = #npu.resident<top = 1, …>``, with the border that they need. If a tiling has ``operand_slots``, the
+leave only a part of the tile buffer free. An operation has ``npu.resident = #npu.resident<top = 1, …>`` if its result
+stays in the tile buffer for all readers, with the border that they need. If a tiling has ``operand_slots``, the
 element-wise operation that reads the result is computed with each tile.
 
 A window operation that already has a tiling keeps it. The slot counts of this tiling determine whether the operand and

@@ -14,8 +14,8 @@ After, for every stripe of 14 rows, before a move that joins the stripes::
 Applies to operations on one image: convolutions, pooling, resizing, element-wise operations, and softmax and arg-max
 along the channels. Rows that two stripes need are computed twice: the program's ``npu.recomputed_macs`` gives the extra
 multiply-accumulates. A program that fits without stripes is not cut. Otherwise, the plan with the best estimate among
-all plans that fit is chosen. The estimate covers the work of operations, but no waiting for constants. A program with
-``npu.chains``, which ``npu-search-plans`` sets, is cut into these chains (first layer, last layer, rows of a stripe).
+all plans that fit is chosen. The estimate covers the work of operations, but no waiting for constants.
+``npu-search-plans`` sets ``npu.chains`` to the chains to cut: (first layer, last layer, rows of a stripe).
 
 If no plan fits, the plan with the least memory is used. This is not an error yet, because instructions can need less
 memory than operations: a result may reuse the bytes of a loaded operand. ``npu-allocate-memory`` reports the error.

@@ -24,8 +24,8 @@ The program's ``npu.fused`` maps the name of each such operation to the name of 
 Buffers of memory regions are at the top. The slots of a layer are before its first instruction. No buffer has an
 address. ``binds`` gives the numbers of the inputs or outputs in a buffer.
 
-Each kind of operation has a pattern, which xDSL's ``PatternRewriteWalker`` applies in program order. Rejects operations
-of another level, and softmax over rows that do not fit in the tile buffer.
+Each kind of operation has a pattern. xDSL's ``PatternRewriteWalker`` applies patterns in program order. Rejects
+operations of another level, and softmax over rows that do not fit in the tile buffer.
 """
 
 from __future__ import annotations

@@ -199,7 +199,7 @@ _MOST_ITERATIONS = field_range("loop", "count")[1]
 
 
 Numbers = NDArray[np.integer[Any]]
-"""Array of positions, kinds or addresses with 32 bits, which are read about a hundred times, or of 64-bit numbers."""
+"""Array of 64-bit numbers, or of 32-bit positions, kinds or addresses, because these are read a hundred times."""
 
 
 class IssuedInstruction(NamedTuple):
@@ -229,7 +229,7 @@ class Loop(NamedTuple):
 
 
 def find_loops(program: Sequence[IssuedInstruction], buffer_bytes: int) -> list[Loop]:
-    """Return the loops of the cheapest form of ``program``, whose bodies fit in ``buffer_bytes``, in order."""
+    """Return the loops of the cheapest form of ``program``, in order. Bodies fit in ``buffer_bytes``."""
     chosen = _best_loops(program, buffer_bytes)
     loops: list[Loop] = []
     index = 0

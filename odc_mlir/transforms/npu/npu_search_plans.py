@@ -167,7 +167,7 @@ class _Trials:
         return found if isinstance(found, _Trial) else TrialPlan()
 
     def _striped(self, plans: Sequence[StripePlan]) -> _Trial | TrialPlan:
-        """Return the best of ``plans``, which are sorted by falling memory, or the last plan if none fits."""
+        """Return the best of ``plans``, or the last plan if none fits. Plans are sorted by falling memory."""
         first = next((k for k, plan in enumerate(plans) if plan.arena_bytes <= self.room), len(plans) - 1)
         place, best = self._fitting(plans, first)
         if best is None:

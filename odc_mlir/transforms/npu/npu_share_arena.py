@@ -135,7 +135,7 @@ def _can_merge(state: Buffer, value: Buffer, commands: Sequence[Command]) -> boo
 
 
 def _stay_equal(state: Buffer, value: Buffer, commands: Sequence[Command]) -> bool:
-    """Return whether one buffer can hold both tensors during ``commands``, which follow a copy between the two."""
+    """Return whether one buffer can hold both tensors during ``commands`` after a copy between the two."""
     if _is_written(value, commands):
         return False
     is_read = any(buffer is value for command in commands for buffer, _, _ in _touched(command)[0])

@@ -16,8 +16,8 @@ After::
     …
 
 The same instructions are issued with the same addresses, so a program can be read without loops, checked by
-``npu-verify-memory`` again, and rolled again. Rejects nothing: the IR verifier already rejects loops in which an
-address leaves its buffer.
+``npu-verify-memory`` again, and rolled again. Rejects nothing: the IR verifier already rejects addresses that leave
+their buffers.
 """
 
 from __future__ import annotations

@@ -196,7 +196,7 @@ class CastOutputs(RewritePattern):
 
 
 class UpdateCastOptions(OperatorPattern):
-    """Update the options of CAST, which repeat the types of its operand and result."""
+    """Update the options of CAST. They repeat the types of its operand and result."""
 
     names = frozenset({"CAST"})
 

@@ -135,7 +135,7 @@ def attach_ranges(function: FuncOp, ranges: Mapping[str, Range]) -> frozenset[st
 def _spare_hidden(function: FuncOp) -> frozenset[str]:
     """Limit the ranges of masked scores and masks to slightly more than the visible scores.
 
-    Masked entries then have the lowest code, whose softmax weight is below half a step of any result.
+    Masked entries then have the lowest code. Its softmax weight is below half a step of any result.
     """
     softmaxes = [op for op in function.walk() if isinstance(op, CircleOp) and argument_of(op) is not None]
     ends: dict[SSAValue, Range] = {}

@@ -17,8 +17,8 @@ After::
       func.return %2 : tensor<1x4xf32>
 
 QUANTIZE also converts between quantised types. A converted value is called ``<tensor>_quantized`` or
-``<tensor>_dequantized``, with a number if that name exists. A function result keeps its name, which users know, and the
-value before the conversion gets another name. Two casts in a row are removed if the second restores the original type.
+``<tensor>_dequantized``, with a number if that name exists. A function result keeps its name. The value before the
+conversion gets another name. Two casts in a row are removed if the second restores the original type.
 
 Rejects casts between types that no operator converts.
 """

@@ -20,8 +20,8 @@ inserted SUB and MUL stay float, and quantised computation begins after them. Th
 of range limits, so that a value beyond the limit of its column is rarely clipped. Before a convolution with padding,
 the pass only scales channels, by their root mean squares, because padding must stay zero.
 
-Applies only to inputs that only layers with constant weights read, and whose channels differ in magnitude by at least a
-factor of four. If other values are joined with an input along the channels, the input's channels become as large as
+Applies only to inputs that only layers with constant weights read. Their channels must differ in magnitude by at least
+a factor of four. If other values are joined with an input along the channels, the input's channels become as large as
 their largest channel. Does nothing without ``moments``.
 
 Results of operators that only prepare inputs (slices, other shapes, joins of several inputs …) count as inputs if such
@@ -30,7 +30,7 @@ different sizes.
 
 ``sizes=weights`` needs no samples. The size of a channel is then the inverse of the root mean square of its weights.
 This is about right if a normalisation was folded into the first layer. Channels are then only scaled, and only if they
-differ by a factor of sixteen, which is more than the weights of equal channels differ.
+differ by a factor of sixteen. The weights of equal channels differ less.
 """
 
 from __future__ import annotations

@@ -356,7 +356,7 @@ class Group:
     """Values of one element type.
 
     ``fixed``: whether an operator or the user fixes the type. ``settled``: whether a later operator has chosen the
-    type, which no other operator then changes.
+    type. No other operator then changes the type.
     """
 
     type: Attribute

@@ -19,7 +19,7 @@ channel's scale follows from its range. If its weights are multiples of a step, 
 
 Lookup tables stay quantised, and only the selected rows are converted to float. EMBEDDING_LOOKUP, whose tables have one
 scale per row, converts rows itself. Other lookups read codes of a single scale, and a DEQUANTIZE follows. Tables with
-short rows become int16 with one scale, which needs fewer bytes than a scale for each row.
+short rows become int16 with one scale. This needs fewer bytes than a scale for each row.
 
 The pass quantises constants of layers, recurrent cells, BATCH_MATMUL, GATHER and lookups. Shared constants stay shared.
 An operator with another scheme in ``quant.precision`` gets codes of that scheme, or stays unchanged for ``float``. Also

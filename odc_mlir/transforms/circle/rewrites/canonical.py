@@ -1,8 +1,8 @@
 """Canonicalization patterns of circle operators, which preserve results.
 
 The patterns remove operators without effect, and merge pairs of operators that only move values. Quantised results are
-bit-exact. Float results are equal except for the sign of zero, which ``x + 0`` can change. A function result stays the
-result of its operator. xDSL's ``canonicalize`` gets the patterns from a trait of the operations.
+bit-exact. Float results are equal, but ``x + 0`` can change the sign of zero. A function result stays the result of its
+operator. xDSL's ``canonicalize`` gets the patterns from a trait of the operations.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ class ChannelWeights:
     def _ends(self, low: Ints, high: Ints) -> Ints:
         """Return the smallest and largest sums without bias, ``[2, O]``, from the intervals of the input.
 
-        Twice the sums are computed in float64, which is exact for sums up to 2^46. :meth:`_without_overflow` discards
+        Twice the sums are computed in float64. This is exact for sums up to 2^46. :meth:`_without_overflow` discards
         the intervals of larger sums.
         """
         if self.codes.ndim == 2:
@@ -347,7 +347,7 @@ class ProductKind(ChannelKind):
         return needed
 
     def _absorbed(self, source: ChannelIntervals) -> Mask:
-        """Return the channels of the input with a constant contribution to every sum, which the bias can replace."""
+        """Return the channels of the input with constant contributions to all sums. The bias can replace these."""
         weights = self.weights
         if weights.is_padded or weights.layer.bias_value is None or weights.largest_sum.max(initial=0) >= 1 << 31:
             return np.asarray(source.is_constant & (source.low == weights.how.in_zero))

@@ -50,7 +50,7 @@ def permuted(shape: Shape, order: Order) -> Shape:
 
 
 def equal_in_memory(shape: Shape | None, stored: Order, wanted: Order) -> bool:
-    """Return whether a tensor has equal bytes in both orders, which differ only in dimensions of extent 1."""
+    """Return whether a tensor has equal bytes in both orders: they differ only in dimensions of extent 1."""
     if stored == wanted:
         return True
     if shape is None:
@@ -193,7 +193,7 @@ def _same_order(
     removed: frozenset[int] = frozenset(),
     allows: Callable[[Order], bool] = lambda order: True,
 ) -> LayoutRule:
-    """Return the rule with one order for all ``moved`` operands and for results, which lack ``removed`` dimensions."""
+    """Return the rule with one order for all ``moved`` operands and results. Results lack ``removed`` dimensions."""
     places = frozenset(moved)
     rank = _rank(op.operands[min(places)])
 

@@ -25,7 +25,7 @@ from odc_mlir.transforms.common import rewriting
 
 
 class MeanOfMean(rewriting.OperatorPattern):
-    """Merge two consecutive MEANs, whose groups all have the same size, into one MEAN over all axes."""
+    """Merge two consecutive MEANs over groups of equal size into one MEAN over all axes."""
 
     names = frozenset({"MEAN"})
 
@@ -197,7 +197,7 @@ class EqualParts(rewriting.OperatorPattern):
 
 
 class PadV2ToPad(rewriting.OperatorPattern):
-    """Replace PADV2 before MAX_POOL_2D by PAD, which pads with zeros, if its input is non-negative.
+    """Replace PADV2 before MAX_POOL_2D by PAD with zeros, if its input is non-negative.
 
     Windows are larger than the padding, so each window contains a value.
     """
@@ -321,7 +321,7 @@ class SoftmaxParts(rewriting.OperatorPattern):
 
 
 class QuantizeAgain(rewriting.OperatorPattern):
-    """Make QUANTIZE of a QUANTIZE read the first QUANTIZE's operand, which saves a rounding."""
+    """Make QUANTIZE of a QUANTIZE read the first QUANTIZE's operand. This saves a rounding."""
 
     names = frozenset({"QUANTIZE"})
 

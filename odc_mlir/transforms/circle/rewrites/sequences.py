@@ -425,7 +425,7 @@ class SequenceGru(_Sequence):
 
 
 def _hides_read_states(found: Unrolled, members: set[CircleOp]) -> bool:
-    """Return whether other operators read cell states, which the sequence operator does not return."""
+    """Return whether other operators read cell states. The sequence operator does not return them."""
     hidden = (step.after for step in found.steps if step.after is not step.state)
     return any(use.operation not in members for value in hidden for use in value.uses)
 

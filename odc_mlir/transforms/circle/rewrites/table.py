@@ -1,6 +1,6 @@
 """Table of the named rewrites of Circle models, for the pass ``circle-optimize``, the command and the docs.
 
-Names are those of ONE's ``circle2circle`` if it has an equivalent, with ``_`` for ``-``. Level ``O1`` has the rewrites
+Names are as in ONE's ``circle2circle`` if it has an equivalent, with ``_`` for ``-``. Level ``O1`` has the rewrites
 that preserve results: codes bit for bit, and floats except for the order of sums and the rounding of folded constants.
 """
 

@@ -81,7 +81,7 @@ class LowerRmsNorm(LowerToNpu):
 
 
 def _codes(*shape: int, zero: int = 0) -> Attribute:
-    """Return the type of 16-bit codes between two steps, without their scale, which only the steps use."""
+    """Return the type of 16-bit codes between two steps. It has no scale, because only the steps use the scale."""
     return tensor_type("int16", shape, QuantParams((1.0,), (zero,)))
 
 

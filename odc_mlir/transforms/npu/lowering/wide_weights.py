@@ -203,7 +203,7 @@ def _repeated(site: Site, source: SSAValue, shape: tuple[int, ...], run: int, co
 
 
 def _repeated_taps(parts: operator_checks.WeightParts) -> NDArray[Any]:
-    """Return depthwise weights ``[parts * kh, kw, O]``, in which other codes follow each row of first codes."""
+    """Return depthwise weights ``[parts * kh, kw, O]``. Other codes follow each row of first codes."""
     first = parts.first[0]
     rows = np.stack([first, *(np.broadcast_to(codes, first.shape) for codes in parts.others)], axis=1)
     return rows.reshape(-1, *first.shape[1:])

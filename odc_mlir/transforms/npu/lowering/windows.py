@@ -132,7 +132,7 @@ class LowerSoftmax16(LowerToNpu):
 
 
 class LowerImagePad(LowerToNpu):
-    """Lower PAD of images with real zero to ``npu.pad``, which a reading operation may absorb."""
+    """Lower PAD of images with real zero to ``npu.pad``. A user may absorb it."""
 
     operators = ("PAD",)
 

@@ -220,7 +220,7 @@ def tiles(window: WindowGeometry, rows: int, cols: int, *, strips: bool) -> Iter
 
 
 def ring_rows(window: WindowGeometry, rows: int) -> int:
-    """Return the input rows of a ring: those of a tile of ``rows`` result rows and the new rows of the next tile."""
+    """Return the input rows of a ring: all rows of a tile of ``rows`` result rows, and new rows of the next tile."""
     step = rows * window.stride_y
     return step * (2 + -(-window.overlap_y // step))
 

@@ -228,7 +228,7 @@ def move_commands(layer: Layer[npu.MoveOp], memories: LocalMemories) -> Iterator
 
 
 def gather_commands(layer: Layer[npu.GatherOp], memories: LocalMemories) -> Iterator[Command]:
-    """Yield one command per table, which gathers all rows in the table's list of indices."""
+    """Yield one command per table. It gathers all rows in the table's list of indices."""
     table, indices = layer.sources
     batches, tables, rows, _ = table.shape
     count, row_bytes, number = indices.shape[1], layer.op.row_bytes, npu.item_bytes(layer.op.indices)

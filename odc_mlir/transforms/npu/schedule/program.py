@@ -35,7 +35,7 @@ class Buffer:
     None before allocation. ``data``: content of a constant. ``binds``: numbers of the inputs or outputs in a buffer
     outside of the arena. ``takes``, ``gives``: numbers of the inputs and of the outputs in an arena buffer. ``live``:
     first and last command between which an arena buffer keeps its bytes even without uses. Copies of constants do not
-    count. ``is_memory``: whether the buffer is a whole memory, through which instructions may access any buffer.
+    count. ``is_memory``: whether the buffer is a whole memory and contains all its buffers.
     """
 
     name: str

@@ -566,7 +566,7 @@ def _decoded(kept: Any) -> tuple[TilingChoice, ...] | None:
 
 
 def tilings_of(context: Context, target: Target, *, quick: bool = False) -> Tilings:
-    """Return the tilings of ``context`` for ``target``, which all passes of the context share."""
+    """Return the tilings of ``context`` for ``target``. All passes of the context share them."""
     held: Tilings | None = getattr(context, "tilings", None)
     if held is not None and (held.target, held.quick) == (target, quick):
         return held

@@ -56,7 +56,7 @@ def before_moves(function: FuncOp, types: Types) -> dict[str, Attribute]:
 
 
 def moved_to(dtype: str, params: QuantParams, to: str) -> QuantParams | None:
-    """Return parameters with which codes of ``to`` represent the same numbers as codes of ``dtype``, or None."""
+    """Return parameters for codes of ``to`` that represent the same numbers as codes of ``dtype``, or None."""
     if dtype == to:
         return params
     offset = _MOVED.get((dtype, to))

@@ -93,10 +93,10 @@ class Ranges:
         return self._known[value]
 
     def beside(self, value: SSAValue) -> tuple[float, float] | None:
-        """Return a range for ``value``, which is zero in all samples, or None if no neighbour has a range.
+        """Return a range for a ``value`` that is zero in all samples, or None if no neighbour has a range.
 
-        The first choice is the range of the nearest value in the same unit. The second, for a factor of a product, is
-        the range with which the product fits the result. The last is the range of any value nearby.
+        The first choice is the range of the nearest value in the same unit. The second is for a factor of a product:
+        with this range, the product fits the result. The last is the range of any value nearby.
         """
         return (
             self._nearest(value, across_products=False)
@@ -373,7 +373,7 @@ def _unfit_values(op: CircleOp, operands: Sequence[Attribute], ranges: Ranges) -
 
 
 def _vanishing_product(op: CircleOp, operands: Sequence[Attribute]) -> str | None:
-    """Return an error text if the product of the scales underflows float32, in which kernels compute it, else None."""
+    """Return an error text if the product of the scales underflows float32, else None."""
     found = 1.0
     for index in FACTORS.get(op.SPEC.name, ()):
         element = params_of(operands[index])
