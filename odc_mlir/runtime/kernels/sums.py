@@ -25,12 +25,9 @@ _WEIGHTS_OF_CODES = {"int8": _NARROW, "uint8": _NARROW, "int16": (*_NARROW, "int
 _WEIGHTS_OF_REALS = ("float32", "int8", "uint8", "int16", "int4", "uint4")
 # Types of weights for which TensorFlow Lite quantises float activations dynamically. Other weights are dequantised, as
 # in the interpreter of ONE.
-_HYBRID = {
-    "CONV_2D": ("int8", "int4"),
-    "DEPTHWISE_CONV_2D": ("int8",),
-    "FULLY_CONNECTED": ("int8", "int4"),
-    "TRANSPOSE_CONV": ("int8",),
-}
+_HYBRID = dict.fromkeys(("CONV_2D", "FULLY_CONNECTED"), ("int8", "int4")) | dict.fromkeys(
+    ("DEPTHWISE_CONV_2D", "TRANSPOSE_CONV"), ("int8",)
+)
 _BIAS_OF = {"float32": ("float32",), "int16": ("int64", "int32")}
 _LARGEST_ASYMMETRIC = 255
 
