@@ -34,12 +34,10 @@ _ENDS = frozenset(
     ["in", "out", "input", "output", "new", "next", "prev", "previous", "past", "present"]
     + ["updated", "old", "initial", "init", "current"]
 )
-_LIKE = 0.5  # an output may be the next value of an input if each covers this part of their joint range
 # If samples are not a stream, and repeating each for _HELD frames takes states farther by half a bit (_FARTHER), ranges
 # are determined from repeated samples scaled by _LOUDER, which costs one bit of the codes.
 _HELD, _FARTHER, _LOUDER = 8, 2.0**0.5, 2.0
 _SHORT = 8  # fewer frames, or independent samples, show little of the growth of errors
-_GROWTH_DB = 3.0  # if the last steps of sequences are worse than all by this much, errors still grow
 
 Places = tuple[tuple[int, int], ...]
 
@@ -243,6 +241,7 @@ class Rollout:
 
     def doubts(self, steps: Sequence[Mapping[str, Any]], whole_db: float | None) -> dict[str, str]:
         """Return reasons why the roll-out does not show errors in use, with remedies; ``steps``: from `by_step`."""
+        most_worse_db = 3.0  # if the last steps of sequences are worse than all steps by more, errors still grow
         longest, last = max(self.steps) + 1, steps[-1]["sqnr_db"]
         found = {}
         if self.are_shuffled:
@@ -255,7 +254,7 @@ class Rollout:
             )
         if longest < _SHORT:
             found[f"no sequence has more than {longest} frames"] = f"give sequences of {_SHORT} frames or more"
-        elif last is not None and whole_db is not None and last < whole_db - _GROWTH_DB:
+        elif last is not None and whole_db is not None and last < whole_db - most_worse_db:
             found[f"errors still grow after {steps[-1]['first']} frames"] = "give longer sequences, as in use"
         return found
 
@@ -363,12 +362,13 @@ def _sole(pairs: Sequence[StatePair]) -> tuple[StatePair, ...]:
 def like_states(
     graph: Graph, samples: Sequence[Sequence[Array]], outputs: Sequence[Sequence[Array]]
 ) -> list[StatePair]:
-    """Return the possible pairs with equal ranges in ``samples`` and ``outputs``, or with an input of zeros."""
+    """Return the possible pairs with similar ranges in ``samples`` and ``outputs``, or with an input of zeros."""
+    least_common = 0.5  # the part of their joint range that both must cover
     found = []
     for pair in possible_pairs(graph):
         ((output, input),) = positions([pair], graph.input_infos(), graph.output_infos())
         ends = ([values[place] for values in every] for every, place in ((outputs, output), (samples, input)))
         a, b = ((min(float(v.min()) for v in end), max(float(v.max()) for v in end)) for end in ends)
-        if not any(b) or min(a[1], b[1]) - max(a[0], b[0]) > _LIKE * (max(a[1], b[1]) - min(a[0], b[0])):
+        if not any(b) or min(a[1], b[1]) - max(a[0], b[0]) > least_common * (max(a[1], b[1]) - min(a[0], b[0])):
             found.append(pair)
     return found
