@@ -68,6 +68,7 @@ SPECS = (
         version=4,
         infer="infer.common:declared",
         verify="own",
+        quant=real_only(_CONVERTS.reason, left=(0,)),
     ),
     _op("DEQUANTIZE", "input", "dequantisation", version=7, infer="infer.common:declared", verify="own"),
     _op(

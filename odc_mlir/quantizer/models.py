@@ -50,7 +50,7 @@ from odc_mlir.transforms.common.retyping import retype, set_function_type
 from odc_mlir.transforms.common.rewriting import WeightedLayer, real
 from odc_mlir.transforms.common.tensor_names import keep_output_names, outputs_of, tell_apart
 from odc_mlir.transforms.quant.common import ir as quant_ir
-from odc_mlir.transforms.quant.common.ir import quantized_function
+from odc_mlir.transforms.quant.common.given import rounds_again
 from odc_mlir.transforms.quant.quant_attach_ranges import attach_ranges, ranges_of
 from odc_mlir.transforms.quant.quant_normalize_inputs import LEAST_RATIO as LEAST_INPUT_RATIO
 from odc_mlir.transforms.quant.quant_normalize_inputs import measured_values, normalize_inputs
@@ -190,7 +190,7 @@ def graph_of(module: ModuleOp) -> Graph:
 
 def main_of(module: ModuleOp) -> FuncOp:
     """Return the main function of a module, which must have one."""
-    function = quantized_function(module)
+    function = quant_ir.quantized_function(module)
     assert function is not None
     return function
 
@@ -215,12 +215,12 @@ def prepare(module: ModuleOp, scheme: Scheme | None = None) -> FloatModel:
     inputs that differ widely are not folded into weights. Outputs keep their names.
     """
     context, ready = make_context(), module.clone()
-    function = quantized_function(ready)
+    function = quant_ir.quantized_function(ready)
     if function is None:
         raise ModelError("the model has no main function to quantise")
     for op in quant_ir.all_ops(main_of(module)):
         for result in op.results:
-            if quant_ir.params_of(getattr(result.type, "element_type", None)) is not None:
+            if quant_ir.params_of(getattr(result.type, "element_type", None)) is not None and not rounds_again(op):
                 raise ModelError(
                     "the model is quantised already",
                     op=op.SPEC.name,

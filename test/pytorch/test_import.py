@@ -199,13 +199,31 @@ def test_quantised_programs_keep_their_scales() -> None:
     assert "!quant.uniform<i8:f32:0, {0.01, 0.02, 0.03, 0.04}>" in text
 
 
+def rounded(x: torch.Tensor, scale: float, point: int) -> torch.Tensor:
+    codes, limits = torch.ops.quantized_decomposed, (scale, point, -128, 127, torch.int8)
+    return codes.dequantize_per_tensor(codes.quantize_per_tensor(x, *limits), *limits)
+
+
+def test_a_mean_that_keeps_its_codes_and_a_second_rounding_are_those_of_pytorch() -> None:
+    importlib.import_module("torch.ao.quantization.fx._decomposed")  # declares the operators
+
+    def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
+        x = rounded(F.adaptive_avg_pool2d(rounded(x, 0.05, 3), 1), 0.05, 3)
+        return rounded(torch.flatten(x, 1), 0.01, -20)
+
+    torch.manual_seed(0)
+    module, x = Fn(forward), torch.randn(1, 16, 3, 3)
+    quantised = odc_mlir.quantize(odc_mlir.from_torch(module, x), scheme="int8", target="npu-256").model
+    package = odc_mlir.compile(quantised, target="npu-256")
+    left = [layer["op"] for layer in package.report["layers"] if layer["placed"] == "host"]
+    assert left == ["QUANTIZE", "DEQUANTIZE"]
+    assert "circle.average_pool_2d" in str(quantised)  # codes of MEAN are rounded twice
+    np.testing.assert_allclose(odc_mlir.run(package, [x.numpy()])[0], module(x).numpy(), atol=1e-6)
+
+
 def test_a_quantised_residual_block_runs_on_the_npu_with_its_own_scales() -> None:
     importlib.import_module("torch.ao.quantization.fx._decomposed")  # declares the operators
     codes = torch.ops.quantized_decomposed
-
-    def rounded(x: torch.Tensor, scale: float, point: int) -> torch.Tensor:
-        limits = (scale, point, -128, 127, torch.int8)
-        return codes.dequantize_per_tensor(codes.quantize_per_tensor(x, *limits), *limits)
 
     class Block(nn.Module):
         def __init__(self) -> None:

@@ -262,6 +262,8 @@ def adaptive_average(g: Builder, x: V, output_size: Sequence[int | None]) -> Any
     """Return means of parts of an image. Parts of unequal size need one matrix per axis."""
     rank, first = len(output_size), g.rank(x) - len(output_size)
     if all(size == 1 for size in output_size):
+        if rank == 2 and _keeps_codes(g.node):
+            return average_pool(g, x, g.static(x)[first:])  # rounded once, unlike codes of MEAN
         return g("MEAN", x, list(range(first, g.rank(x))), keep_dims=True)
     sizes = g.static(x)[first:]
     wanted = [old if new is None else new for old, new in zip(sizes, output_size, strict=True)]
@@ -273,6 +275,14 @@ def adaptive_average(g: Builder, x: V, output_size: Sequence[int | None]) -> Any
             matrix[row, begin:end] = 1 / (end - begin)
         x = _linear_map(g, x, axis, matrix) if old != new else x
     return x
+
+
+def _keeps_codes(node: Any) -> bool:
+    """Return whether the operand and the result of ``node`` are rounded to the same codes."""
+    near = [node.args[0], *node.users]
+    return (
+        all("quantize_per_tensor" in str(item.target) for item in near) and len({item.args[1:3] for item in near}) == 1
+    )
 
 
 def adaptive_maximum(g: Builder, x: V, output_size: Ints) -> Any:

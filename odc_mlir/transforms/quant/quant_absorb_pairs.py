@@ -15,12 +15,12 @@ After::
       %0 = circle.fully_connected(%x, %w1, %b) : … -> tensor<1x2xf32>                             // "y"
 
 Pairs of QUANTIZE and DEQUANTIZE are removed, and FAKE_QUANT with 8 or 16 bits. ``quant.given`` keeps their parameters
-for the values that they rounded. Of several roundings in a row, the last counts. The parameters of a constant before
-DEQUANTIZE are kept as well. Constant folding removes the DEQUANTIZE. A function result keeps its name after the
-rounding. A value that only a move or a clamp reads gets the parameters of their result.
+for the values that they rounded. FAKE_QUANT replaces earlier roundings. The parameters of a constant before DEQUANTIZE
+are kept as well. Constant folding removes the DEQUANTIZE. A function result keeps its name after the rounding. A value
+that only a move or a clamp reads gets the parameters of their result.
 
-Unchanged: modules without such rounding, quantised values with other users, roundings to other numbers of bits, and
-per-channel rounding of computed values.
+Unchanged: modules without such rounding, second roundings to other codes, quantised values with other users, roundings
+to other numbers of bits, and per-channel rounding of computed values.
 """
 
 from __future__ import annotations
@@ -66,6 +66,9 @@ def absorb(function: FuncOp) -> dict[str, Attribute]:
         if type is None:
             continue
         value = op.operands[0]
+        if op.SPEC.name != "FAKE_QUANT" and types.get(value, type) != type:
+            types |= {use.operation.results[0]: type for use in op.results[0].uses}
+            continue  # the value is rounded already, to other codes
         rounded = [op] if op.SPEC.name == "FAKE_QUANT" else [use.operation for use in op.results[0].uses]
         for last in rounded:
             assert isinstance(last, CircleOp)

@@ -1,6 +1,6 @@
 // RUN: odc-opt %s --split-input-file --quant-absorb-pairs | filecheck %s
 
-// Rounding goes, of several in a row the last counts; constants give their parameters and keep them to themselves.
+// Rounding goes, FAKE_QUANT replaces an earlier one; constants give their parameters and keep them to themselves.
 func.func @main(%x: tensor<1x4xf32> loc("x"), %b: tensor<2xf32>) -> tensor<1x2xf32> {
   %w = circle.const [1, 2, 3, 4, 5, 6, 7, 8] : tensor<2x4x!quant.uniform<i8:f32:0, {0.25, 0.5}>> loc("w/codes")
   %w1 = circle.dequantize(%w) : (tensor<2x4x!quant.uniform<i8:f32:0, {0.25, 0.5}>>) -> tensor<2x4xf32> loc("w")
@@ -58,3 +58,21 @@ func.func @main(%x: tensor<1x1x2x4xf32> loc("x"), %p: tensor<4xi32>) -> (tensor<
 // CHECK-NEXT: moved = !quant.uniform<i8:f32, 0.5:-128>,
 // CHECK-NEXT: exp = !quant.uniform<i8:f32, 0.5:-128>
 // CHECK-NEXT: }
+
+// -----
+
+// A second rounding to other codes stays, for the quantiser to make a QUANTIZE of codes; one to the same codes goes.
+func.func @main(%x: tensor<4xf32> loc("x")) -> tensor<4xf32> {
+  %0 = circle.quantize(%x) : (tensor<4xf32>) -> tensor<4x!quant.uniform<i8:f32, 0.5:3>>
+  %1 = circle.dequantize(%0) : (tensor<4x!quant.uniform<i8:f32, 0.5:3>>) -> tensor<4xf32>
+  %2 = circle.quantize(%1) : (tensor<4xf32>) -> tensor<4x!quant.uniform<i8:f32, 0.5:3>>
+  %3 = circle.dequantize(%2) : (tensor<4x!quant.uniform<i8:f32, 0.5:3>>) -> tensor<4xf32>
+  %4 = circle.quantize(%3) : (tensor<4xf32>) -> tensor<4x!quant.uniform<i8:f32, 0.25>>
+  %5 = circle.dequantize(%4) : (tensor<4x!quant.uniform<i8:f32, 0.25>>) -> tensor<4xf32> loc("again")
+  %6 = circle.exp(%5) : (tensor<4xf32>) -> tensor<4xf32> loc("y")
+  func.return %6 : tensor<4xf32>
+}
+// CHECK: quant.given = {x = !quant.uniform<i8:f32, 0.5:3>, again = !quant.uniform<i8:f32, 0.25>}
+// CHECK: %[[Q:.*]] = circle.quantize(%x) : {{.*}} -> tensor<4x!quant.uniform<i8:f32, 0.25>>
+// CHECK-NEXT: %[[D:.*]] = circle.dequantize(%[[Q]])
+// CHECK-NEXT: circle.exp(%[[D]])

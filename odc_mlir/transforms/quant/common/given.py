@@ -44,6 +44,12 @@ def write_given(module: Operation, types: Types) -> None:
         module.attributes[GIVEN] = DictionaryAttr(dict(types))
 
 
+def rounds_again(op: CircleOp) -> bool:
+    """Return whether ``op`` is a QUANTIZE that ``quant-absorb-pairs`` keeps: the second rounding of a value."""
+    given = read_given(op)
+    return op.SPEC.name == "QUANTIZE" and all(op_name(use.operation) in given for use in op.results[0].uses)
+
+
 def before_moves(function: FuncOp, types: Types) -> dict[str, Attribute]:
     """Return ``types``, extended to operands that only a move or clamp with a given result type reads."""
     found = dict(types)
