@@ -279,10 +279,8 @@ def adaptive_average(g: Builder, x: V, output_size: Sequence[int | None]) -> Any
 
 def _keeps_codes(node: Any) -> bool:
     """Return whether the operand and the result of ``node`` are rounded to the same codes."""
-    near = [node.args[0], *node.users]
-    return (
-        all("quantize_per_tensor" in str(item.target) for item in near) and len({item.args[1:3] for item in near}) == 1
-    )
+    found = {("quantize_per_tensor" in str(item.target), *item.args[1:3]) for item in (node.args[0], *node.users)}
+    return len(found) == 1 and bool(found.pop()[0])
 
 
 def adaptive_maximum(g: Builder, x: V, output_size: Ints) -> Any:

@@ -107,13 +107,9 @@ def _of_fake_quant(op: CircleOp) -> Attribute | None:
 
 
 def _of_constants(function: FuncOp) -> dict[SSAValue, Attribute]:
-    found: dict[SSAValue, Attribute] = {}
-    for op in ir.all_ops(function):
-        if op.SPEC.name == "DEQUANTIZE" and ir.constant_of(op.operands[0]) is not None:
-            codes = ir.params_of(getattr(op.operands[0].type, "element_type", None))
-            if codes is not None and codes[0] in CODE_DTYPES:
-                found[op.results[0]] = ir.quantised(*codes)
-    return found
+    decoded = [op for op in ir.all_ops(function) if op.SPEC.name == "DEQUANTIZE" and ir.constant_of(op.operands[0])]
+    codes = ((op, ir.params_of(getattr(op.operands[0].type, "element_type", None))) for op in decoded)
+    return {op.results[0]: ir.quantised(*found) for op, found in codes if found and found[0] in CODE_DTYPES}
 
 
 def _replace(last: CircleOp, value: SSAValue) -> None:

@@ -63,9 +63,7 @@ def before_moves(function: FuncOp, types: Types) -> dict[str, Attribute]:
 
 def moved_to(dtype: str, params: QuantParams, to: str) -> QuantParams | None:
     """Return parameters for codes of ``to`` that represent the same numbers as codes of ``dtype``, or None."""
-    if dtype == to:
-        return params
-    offset = _MOVED.get((dtype, to))
+    offset = 0 if dtype == to else _MOVED.get((dtype, to))
     if offset is None:
         return None
     return QuantParams(params.scales, tuple(zero + offset for zero in params.zero_points), params.axis)
