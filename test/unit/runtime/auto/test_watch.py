@@ -289,7 +289,7 @@ def test_chance_is_no_reason(limit: float, wrong_of_20: int, clock: Clock) -> No
     for _ in range(40):
         right = rng.random(SHAPE, np.float32)
         found.answered([right], [np.roll(right, 1)], 1.0)
-    assert "top1_match" in left[0]
+    assert "same answers" in left[0]
 
 
 def test_rows_are_answers_where_the_verdict_has_them(clock: Clock) -> None:
@@ -323,7 +323,7 @@ def test_a_limit_of_one_output_says_nothing_of_others(clock: Clock, other: float
         found.answered([right], [right, np.roll(right, number % 2)], 1.0)
     assert found.facts.measures == {"top1_match:a": 1.0, "top1_match:b": pytest.approx(0.5, abs=0.1)}
     assert bool(left) == (other == 1.0)
-    assert all("top1_match of output 'b'" in text for text in left)
+    assert all("same answers of output 'b'" in text for text in left)
 
 
 def test_another_shape_and_no_numbers(clock: Clock) -> None:
