@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import repeat
 
@@ -22,7 +22,6 @@ from odc_mlir.codegen.machine import for_triple, resolve
 from odc_mlir.compiler import check_c_name, native_module, refuse_host_operators
 from odc_mlir.dialects.circle import CircleOp, info_of
 from odc_mlir.dialects.native_attributes import ARENA_BYTES
-from odc_mlir.dialects.odc import SegmentOp
 from odc_mlir.editing.cutting import keep_operators, main_operators
 from odc_mlir.emitter.native_segment import fill, module_of, native_object, needs, tensor_definitions
 from odc_mlir.errors import PackageError, UnsupportedError
@@ -74,8 +73,10 @@ class _Firmware:
         self._objects: dict[str, bytes] = {}
         self._declared: list[str] = []
         # Unique names of the module's values -> tensors.
-        values = [*_interface(self._module)[0], *(v for op in main_operators(self._module) for v in op.results)]
-        tensors = [*package.model.subgraphs[0].inputs, *(t for node in self._graph.nodes for t in node.outputs)]
+        operators = main_operators(self._module)
+        values = [*_interface(self._module)[0], *(v for op in operators for v in (*op.operands, *op.results))]
+        tensors = [*package.model.subgraphs[0].inputs]
+        tensors += [t for node in self._graph.nodes for t in (*node.inputs, *node.outputs)]
         self._tensors = dict(zip(map(value_name, values), tensors, strict=True))
         self._steps = [
             self._host(step, ~number) if isinstance(step, HostStep) else self._segment(step, ~number)
@@ -87,13 +88,12 @@ class _Firmware:
         if any(state.output in self._kept for state in self._graph.states):
             raise UnsupportedError("the new value of a state is another state, unchanged", hint=_HINT)
         self._kept |= {t: initial_contents(info).tobytes() for t, info in self._infos.items() if info.is_variable}
+        self._kept |= {t: info.array().tobytes() for t, info in self._infos.items() if info.is_const}
 
     def _note(self, tensor: int, shape: tuple[int, ...]) -> None:
         info = self._infos.setdefault(tensor, replace(self._graph.tensors[tensor], shape=shape))
-        if info.is_const or info.static_shape != shape:
-            raise UnsupportedError(
-                "a constant, or a tensor in two shapes, passes between steps", tensor=info.name, hint=_HINT
-            )
+        if info.static_shape != shape:
+            raise UnsupportedError("a tensor in two shapes passes between steps", tensor=info.name, hint=_HINT)
         self._sizes[tensor] = math.prod(shape) * info.info.numpy.itemsize
 
     def _segment(self, step: SegmentStep, memory: int) -> tuple[Sequence[int], Sequence[str]]:
@@ -116,7 +116,7 @@ class _Firmware:
         refuse_host_operators(lowered, _HINT, views=True)
         (inputs, outputs), segments = _interface(lowered), backends.segments(lowered)
         if len(inputs) != len(reads) or len(outputs) != len(writes) or len(segments) > 1:
-            raise UnsupportedError("firmware has no variables of host operators", hint=_HINT)
+            raise UnsupportedError("the host operators between two segments are no single program", hint=_HINT)
         for tensor, value in zip((*reads, *writes), (*inputs, *outputs), strict=True):
             self._note(tensor, info_of(value).static_shape)
         origins, lines = [_origin(value) for value in outputs], []
@@ -126,13 +126,34 @@ class _Firmware:
             self._objects[function], _ = native_object(segment, self._processor, function)
             arena = module_of(segment).attributes[ARENA_BYTES]
             assert isinstance(arena, IntegerAttr), "the arena is allocated"
-            self._sizes[memory] = arena.value.data + SLACK_BYTES
-            sources |= {value: writes[origins.index(value)] for value in segment.results}
-            places = [sources[_origin(value)] for value in (*segment.operands, *segment.results)] + [memory]
+            size, updates = arena.value.data + SLACK_BYTES, []
+            places = [_place(self._source(value, sources)) for value in segment.operands]
+            for result, end in zip(segment.results, segment.ending.operands, strict=True):
+                if isinstance(end, BlockArgument):  # the new value of a variable, beside the old one until the end
+                    variable = self._source(segment.operands[end.index], sources)
+                    size += -size % REGION_ALIGNMENT_BYTES
+                    places.append(f"{_place(memory)} + {size}")
+                    updates.append(self._copy(_place(variable), places[-1], variable))
+                    size += self._sizes[variable] + SLACK_BYTES
+                else:
+                    sources[result] = writes[origins.index(result)]
+                    places.append(_place(sources[result]))
+            self._sizes[memory] = size
+            places.append(_place(memory))
             self._declared.append(f"int32_t {function}_run({', '.join(['void *'] * len(places))});")
-            lines.append(f"if ({function}_run({', '.join(map(_place, places))}) != 0) return ODC_NPU_E_HOST;")
-        copies = [(to, sources[origin]) for to, origin in zip(writes, origins, strict=True) if sources[origin] != to]
-        return (*reads, *writes), [*lines, *(self._copy(_place(to), _place(source), to) for to, source in copies)]
+            lines += [f"if ({function}_run({', '.join(places)}) != 0) return ODC_NPU_E_HOST;", *updates]
+        pairs = [(to, self._source(origin, sources)) for to, origin in zip(writes, origins, strict=True)]
+        lines += [self._copy(_place(to), _place(source), to) for to, source in pairs if source != to]
+        return (*reads, *writes), lines
+
+    def _source(self, value: SSAValue, sources: Mapping[SSAValue, int]) -> int:
+        """Return the tensor of a value of a host step; record constants and variables."""
+        origin = _origin(value)
+        if origin in sources:
+            return sources[origin]
+        tensor = self._tensors[value_name(origin)]
+        self._note(tensor, info_of(origin).static_shape)
+        return tensor
 
     def _copy(self, to: str, source: str, tensor: int) -> str:
         return f"memcpy({to}, {source}, {self._sizes[tensor]});"
@@ -195,11 +216,9 @@ def _interface(module: ModuleOp) -> tuple[Sequence[SSAValue], Sequence[SSAValue]
 
 
 def _origin(value: SSAValue) -> SSAValue:
-    """Return the value that ``value`` is an alias of; raise UnsupportedError for a constant."""
+    """Return the value that ``value`` is an alias of."""
     while isinstance(value, OpResult) and isinstance(value.op, CircleOp) and is_view(value.op):
         value = value.op.operands[0]
-    if not isinstance(value, BlockArgument) and not isinstance(value.owner, SegmentOp):
-        raise UnsupportedError("firmware has no constants between steps of the plan", tensor=value_name(value))
     return value
 
 

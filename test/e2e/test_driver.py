@@ -114,6 +114,7 @@ MIXED = {
     "several segments": ("zoo/kws_ref_model", {"host": ["AVERAGE_POOL_2D", "SOFTMAX"]}, 2),
     "a view alone": ("zoo/kws_ref_model", {"host": ["RESHAPE"]}, 0),
     "16 bits": ("tico/ptq_mlp_int16", {}, 2),
+    "variables on the processor": ("lstm/keras_lstm_mnist_ptq", {"host": ["UNIDIRECTIONAL_SEQUENCE_LSTM"]}, 1),
 }
 
 
@@ -125,6 +126,17 @@ def test_mixed_models_give_the_same_integers(case: str, test_data: Path, tmp_pat
     assert any(step.kind == "host" for step in package.plan.steps)
     assert_same(package, samples_of(package), tmp_path, objects)
     assert len(list(tmp_path.glob("net_host*.o"))) == count
+
+
+def test_constants_are_outputs(tmp_path: Path, objects: list[Path]) -> None:
+    builder, quant = ModelBuilder(), (0.1, 0)
+    x, y = (builder.tensor(name, (1, 64, 64, 8), "int8", quant=quant) for name in "xy")
+    builder.operator("ADD", [x, x], [y])
+    constant = builder.tensor("constant", (1, 4), "int8", quant=quant, data=np.array([[1, -2, 3, 4]], np.int8))
+    view = builder.tensor("view", (4,), "int8", quant=quant)
+    builder.operator("RESHAPE", [constant, builder.constant("shape", [4], "int32")], [view])
+    package = odc_mlir.compile(builder.file([x], [y, constant, view]), placement={"strategy": "supported"})
+    assert_same(package, samples_of(package), tmp_path, objects)
 
 
 @pytest.mark.soak

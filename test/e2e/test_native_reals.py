@@ -140,12 +140,18 @@ def test_moves() -> None:
     compare(one("CONCATENATION", [x], (2, 3, 4, 12), {1: reals(2, 3, 4, 7, seed=3)}, axis=3), [x])
 
 
-@pytest.mark.parametrize(("dtype", "zero"), [("int8", -7), ("uint8", 200)])
+@pytest.mark.parametrize(("dtype", "zero"), [("int8", -7), ("uint8", 200), ("int16", 0), ("int16", -300)])
 def test_codes_of_reals_and_back(dtype: str, zero: int) -> None:
     """Halves go away from zero, what is not a number gives the lowest code: bit for bit."""
     half = np.nextafter(np.float32(0.25), np.float32(0))
     values = np.concatenate(
-        [np.arange(-200, 200, dtype=np.float32) * 0.25, [half, -half, 1e9, -1e9, np.inf, -np.inf, np.nan]]
+        [
+            np.arange(-200, 200, dtype=np.float32) * 0.25,
+            np.arange(-66000, -65000) * 0.25,
+            np.arange(65000, 66000) * 0.25,
+            np.nextafter(np.arange(32000.25, 32768, 0.5, np.float32) * 0.5, np.float32(0)),
+            [half, -half, 1e9, -1e9, np.inf, -np.inf, np.nan],
+        ]
     ).astype(np.float32)
     builder = ModelBuilder()
     x, codes, y = (

@@ -9,7 +9,7 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import IntegerType, f32, i8, i16, i32
 from xdsl.ir import SSAValue
 
-from odc_mlir.transforms.native.kernels.loops import BYTES, INDEX, REALS, SHORTS, STORED, WORDS, Loops, buffer
+from odc_mlir.transforms.native.kernels.loops import BYTES, INDEX, REALS, SHORTS, STORED, WORDS, Loops, buffer, lanes
 from odc_mlir.transforms.native.kernels.mathematics import (
     OPERATIONS,
     EmitValue,
@@ -18,7 +18,6 @@ from odc_mlir.transforms.native.kernels.mathematics import (
     squared_difference,
 )
 from odc_mlir.transforms.native.kernels.registry import (
-    CODES,
     LANES,
     SUMS,
     Helpers,
@@ -160,9 +159,11 @@ def look_up_pairs(w: Loops, helpers: Helpers, *, a: int, b: int) -> None:
     _each_element(w, {"a": a, "b": b}, single, 1)
 
 
-@kernel(input=REALS, output=BYTES, count=INDEX, scale=f32, least=f32, most=f32, zero=i32)
-def quantize_reals(w: Loops, helpers: Helpers) -> None:
-    """Quantise floats to 8 bits: divide by the scale, round halves away from zero, add the zero point.
+_QUANTIZED: Parameters = {"input": REALS, "count": INDEX, "scale": f32, "least": f32, "most": f32, "zero": i32}
+
+
+def _quantize(w: Loops, element: IntegerType) -> None:
+    """Divide by the scale, round halves away from zero, add the zero point.
 
     ``least``, ``most``: ends of the range minus the zero point. NaN becomes the lowest value.
     """
@@ -170,9 +171,21 @@ def quantize_reals(w: Loops, helpers: Helpers) -> None:
 
     def codes(x: SSAValue) -> SSAValue:
         value = w.emit(arith.MinnumfOp(w.emit(arith.MaxnumfOp(w.div(x, scale), least)), most))
-        return w.narrow(w.add(small_integers(w, rounded(w, value)), zero), CODES)
+        return w.narrow(w.add(small_integers(w, rounded(w, value)), zero), lanes(LANES, element))
 
     _each_vector(w, codes)
+
+
+@kernel(output=BYTES, **_QUANTIZED)
+def quantize_reals(w: Loops, helpers: Helpers) -> None:
+    """Quantise floats to 8 bits."""
+    _quantize(w, i8)
+
+
+@kernel(output=SHORTS, **_QUANTIZED)
+def quantize_wide(w: Loops, helpers: Helpers) -> None:
+    """Quantise floats to 16 bits."""
+    _quantize(w, i16)
 
 
 @kernel(input=SHORTS, output=REALS, count=INDEX, scale=f32, zero=f32)

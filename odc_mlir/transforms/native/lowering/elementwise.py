@@ -331,21 +331,22 @@ def _look_up(node: Node) -> EmitCalls:
 
 
 class LowerQuantizeToKernels(KernelPattern):
-    """Lower QUANTIZE of float32 to 8 bits."""
+    """Lower QUANTIZE of float32."""
 
     operators = ("QUANTIZE",)
 
     @staticmethod
     def applies(node: Node) -> bool:
-        return node.operand(0).dtype == "float32" and node.results[0].dtype in _EIGHT_BIT
+        return node.operand(0).dtype == "float32" and node.results[0].dtype in CODE_DTYPES
 
     @classmethod
     def plan(cls, node: Node) -> EmitCalls:
         out = node.results[0]
+        name = "quantize_reals" if out.dtype in _EIGHT_BIT else "quantize_wide"
         scale, zero = scale_of(node, out)
         low, high = out.info.range
         ends = {"least": float(low - zero), "most": float(high - zero)}
-        return planned(node, "quantize_reals", {}, count=count(out), scale=scale, **ends, zero=zero + sign_offset(out))
+        return planned(node, name, {}, count=count(out), scale=scale, **ends, zero=zero + sign_offset(out))
 
 
 class LowerDequantizeToKernels(KernelPattern):
