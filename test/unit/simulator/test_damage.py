@@ -158,6 +158,6 @@ def test_sizes_are_bounded_by_the_target() -> None:
 
 def test_another_target_is_refused() -> None:
     data = listing.packed()
-    with pytest.raises(TargetError, match="made for another version of target 'npu-256' or another memory mode"):
+    with pytest.raises(TargetError, match="compiled for another version of target 'npu-256' or another memory mode"):
         load(data, target="npu-512")
     assert load(data, target="npu-256").target.name == "npu-256"

@@ -65,7 +65,7 @@ def test_timing_only_gives_the_same_cycles(segment: Path, tmp_path: Path, capsys
     ("flags", "message"),
     [
         (["--mode", "stepped", "--trace", "t.json"], "--mode stepped writes no trace; trace with --mode fast"),
-        (["--target", "npu-512"], "made for another version of target 'npu-256'"),
+        (["--target", "npu-512"], "compiled for another version of target 'npu-256'"),
         (["--target", "npu-1"], "unknown target 'npu-1'"),
         (["--cycle-limit", "10"], "the cycle limit of 10 is exceeded"),
         (["--timing-only", "--dump", "x.npz"], "--timing-only computes no values"),
