@@ -82,9 +82,10 @@ def install(folder: Path, name: str, code: str) -> None:
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder of packages."""
+    """A folder of packages, one of which has unreadable metadata."""
     folder = tmp_path / "site"
-    folder.mkdir()
+    (folder / "binary-1.0.dist-info").mkdir(parents=True)
+    (folder / "binary-1.0.dist-info" / "entry_points.txt").write_bytes(b"[xdsl.universe]\n\xff = \xfe\nno value\n")
     monkeypatch.syspath_prepend(folder)
     universes._universes.cache_clear()
     yield folder
