@@ -6,8 +6,8 @@ which results reuse memory. The pass therefore runs the following passes on copi
 * with stripes for more and for less memory than is available, if memory is preferred or the tensors do not fit. The
   memory sizes form a fixed series, so a larger limit finds all plans that a smaller limit finds;
 * with other shares of the SRAM for constants;
-* with tiles for machines with less or more of a resource, if the fewest cycles are preferred. A better machine thus
-  finds all tilings that a poorer machine finds.
+* with tiles for machines with less or more of a resource, if the fewest cycles are preferred, and with half of the
+  lanes, if memory is preferred. A better machine thus finds all tilings that a poorer machine finds.
 
 Before: an ``npu.program`` of operations on tensors.
 
@@ -150,9 +150,11 @@ class _Trials:
         if isinstance(best, TrialPlan):
             return best.attributes
         # Tiles for the best machine with less or more of another resource may be better still.
-        for _ in range(2 if self.job.choice.prefer == FEWEST_CYCLES else 0):
+        found = {FEWEST_CYCLES: (2, MACHINES), "memory": (1, MACHINES[:1])}
+        rounds, machines = found.get(self.job.choice.prefer, (0, ()))
+        for _ in range(rounds):
             stripes, known = best.plan
-            plans = [TrialPlan(stripes, (*known, scale)) for scale in MACHINES if scale[0] not in dict(known)]
+            plans = [TrialPlan(stripes, (*known, scale)) for scale in machines if scale[0] not in dict(known)]
             best = self._better(best, plans, misses=len(plans))
             if best.plan.machine == known:
                 break
