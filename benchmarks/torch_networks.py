@@ -2,6 +2,7 @@
 
     python benchmarks/torch_networks.py [--no-native] [--json FILE] [NETWORK ...]
     python benchmarks/torch_networks.py --npu [--target NAME] [NETWORK ...]
+    python benchmarks/torch_networks.py --pt2e [--target NAME] [NETWORK ...]
 
 The networks have random weights and small inputs; they are written as their libraries write them. For each, the table
 gives the CPU seconds of PyTorch's export, of PyTorch's decompositions, and of our conversion, and the largest
@@ -11,6 +12,11 @@ status is 1 if a network takes more than 5 s or differs by more than 1e-4.
 ``--npu``: quantise to int8 and compile instead, imported by us and by TICO. The table gives the operators on the host,
 the segments and the cycles of both ways. The status is 1 if the NPU's outputs differ from the host's, or if our way
 takes more operators on the host, more segments, or over 2 % more cycles than TICO's.
+
+``--pt2e``: quantise five networks with PyTorch's tools (torchao) and compile them. The table gives the largest
+difference in codes of the outputs from PyTorch's execution, for the NPU, and for PyTorch with images channels last,
+which adds up in another order; and the share of products on the NPU. The status is 1 if that share is below 1, or if
+the NPU's outputs differ from the host's.
 
 Needs the extra ``torch`` and torchvision, timm and transformers; ``--npu`` compares with TICO if it is installed.
 """
@@ -193,24 +199,79 @@ def compare(name: str, module: torch.nn.Module, x: torch.Tensor, target: str) ->
     return {"network": name, **ways, "passed": bool(passed)}
 
 
+def pt2e_networks() -> dict[str, Callable[[], tuple[torch.nn.Module, torch.Tensor]]]:
+    """Constructors of the networks of ``--pt2e``, each with an example of its input."""
+    nn, known = torch.nn, networks()
+    convolutions = (
+        *(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU()),
+        *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10)),
+    )
+    layers = (nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+    return {
+        "convolutions": lambda: (nn.Sequential(*convolutions), torch.randn(1, 3, 32, 32)),
+        "perceptron": lambda: (nn.Sequential(*layers), torch.randn(1, 16)),
+        **{name: known[name] for name in ("resnet18", "mobilenet_v2", "squeezenet1_1")},
+    }
+
+
+def quantised_by_pytorch(module: torch.nn.Module, x: torch.Tensor) -> torch.nn.Module:
+    """Module quantised to int8 by torchao; normalisation has the statistics of random inputs."""
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+    from torchao.testing.pt2e._xnnpack_quantizer import XNNPACKQuantizer, get_symmetric_quantization_config
+
+    quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=True))
+    module.train()
+    for _ in range(3):
+        module(torch.randn(8, *x.shape[1:]))
+    prepared = prepare_pt2e(torch.export.export(module.eval(), (x,)).module(), quantizer)
+    for _ in range(16):
+        prepared(torch.randn_like(x))
+    return convert_pt2e(prepared)
+
+
+@torch.no_grad()
+def compare_codes(name: str, module: torch.nn.Module, x: torch.Tensor, target: str) -> dict[str, Any]:
+    """A row of the table of networks that PyTorch quantised."""
+    module = quantised_by_pytorch(module, x)
+    program = torch.export.export(module, (x,))
+    step = next(node for node in program.graph.nodes if node.op == "output").args[0][0].args[1]
+    quantised = odc_mlir.quantize(odc_mlir.from_torch(program), scheme="int8", target=target).model
+    package = odc_mlir.compile(quantised, target=target)
+    exact, ours, theirs = True, [], []
+    for sample in (torch.randn_like(x) for _ in range(2 * SAMPLES)):
+        wanted = module(sample).numpy()
+        found = odc_mlir.run(package, inputs_of(sample))[0]
+        exact &= np.array_equal(found, odc_mlir.run(quantised, inputs_of(sample))[0])
+        other = sample.to(memory_format=torch.channels_last) if sample.ndim == 4 else sample
+        ours.append(float(np.abs(found - wanted).max() / step))
+        theirs.append(float(np.abs(module(other).numpy() - wanted).max() / step))
+    macs = [(layer.get("macs") or 0, layer["placed"]) for layer in package.report["layers"]]
+    share = sum(count for count, place in macs if place != "host") / sum(count for count, _ in macs)
+    print(f"{name:44s} {max(ours):9.0f} {max(theirs):9.0f} {share:9.3f}", flush=True)
+    return {"network": name, "ours": ours, "theirs": theirs, "share": share, "passed": bool(exact and share == 1)}
+
+
 def main() -> int:
     """Print the table; return 1 if a network misses a limit."""
     summary, _, details = (__doc__ or "").partition("\n")
     parser = argparse.ArgumentParser(
         description=summary, epilog=details, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    known = networks()
     parser.add_argument("names", nargs="*", metavar="NETWORK", help="default: all")
     parser.add_argument("--npu", action="store_true", help="quantise and compile; compare with TICO's import")
-    parser.add_argument("--target", default="npu-256", help="of --npu (default: npu-256)")
+    parser.add_argument("--pt2e", action="store_true", help="compare codes of networks that PyTorch quantised")
+    parser.add_argument("--target", default="npu-256", help="of --npu and --pt2e (default: npu-256)")
     parser.add_argument("--no-native", action="store_true", help="leave native code out")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows to FILE")
     arguments = parser.parse_args()
+    known = pt2e_networks() if arguments.pt2e else networks()
     if unknown := set(arguments.names) - known.keys():
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(known)}")
     warnings.simplefilter("ignore")
     figures = f"{'host':>5s} {'segm.':>5s} {'cycles':>11s}"
     heads = [figures, f"{figures} of TICO"] if arguments.npu else []
+    heads = [f"{'NPU':>9s} {'PyTorch':>9s} {'products':>9s}"] if arguments.pt2e else heads
     heads = heads or [f"{'export':>9s} {'decomp.':>9s} {'convert':>9s} {'total':>9s}", f"{'host':>9s} {'native':>9s}"]
     print(f"{'network':44s}", "  ".join(heads))
     odc_mlir.from_torch(torch.nn.Linear(2, 2), torch.ones(1, 2))  # imports PyTorch's own modules, once
@@ -220,7 +281,9 @@ def main() -> int:
         module, x = known[name]()
         module.eval()
         try:
-            if arguments.npu:
+            if arguments.pt2e:
+                rows.append(compare_codes(name, module, x, arguments.target))
+            elif arguments.npu:
                 rows.append(compare(name, module, x, arguments.target))
             else:
                 rows.append(check(name, module, x, not arguments.no_native))
