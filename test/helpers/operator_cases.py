@@ -477,6 +477,12 @@ CASES: dict[str, tuple[tuple[str, ...], str, str]] = {
         + call("prelu", [("%x", L), ("%c", q("3x8", "0.02", 7))], q("2x3x8", "0.07", -9)),
         q("2x3x8", "0.07", -9),
     ),
+    "prelu-of-positive-slopes": (
+        (L,),
+        f"%c = circle.const [-9, -8, 0, 3, 50, 90, 127, 100] : {q('8', '0.02', -9)}\n"
+        + call("prelu", [("%x", L), ("%c", q("8", "0.02", -9))], q("2x3x8", "0.03", -20)),
+        q("2x3x8", "0.03", -20),
+    ),
     "prelu-of-computed-slopes": (
         (q("2x6x7x4", "0.05", 130, "u8"), q("7x4", "0.03", 20, "u8")),
         call(

@@ -77,7 +77,22 @@ func.func @leaky_relu(%x: tensor<1x4x!quant.uniform<i8:f32, 0.5:10>>) -> tensor<
 
 // -----
 
-// A slope per channel: positive codes plus slopes times negative ones.
+// A slope per channel: positive codes plus slopes times negative ones, which are cut out before if slopes are negative.
+func.func @prelu_of_negative_slopes(%x: tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5:3>>) -> tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5:-2>> {
+  %s = circle.const [1, -2] : tensor<1x1x2x!quant.uniform<i8:f32, 0.25>>
+  %0 = circle.prelu(%x, %s) : (tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5:3>>, tensor<1x1x2x!quant.uniform<i8:f32, 0.25>>) -> tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5:-2>>
+  func.return %0 : tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5:-2>>
+}
+// CHECK-LABEL: func.func @prelu_of_negative_slopes(
+// CHECK: npu.program @segment_0
+// CHECK: %[[LOW:.*]] = npu.scale %{{.*}} in_zero 3 out_zero 3 scale <1073741824, 1> clamp(-128, 3)
+// CHECK: %[[HIGH:.*]] = npu.scale %{{.*}} in_zero 3 out_zero -2 scale <1073741824, 1> clamp(-2, 127)
+// CHECK-NEXT: %[[BELOW:.*]] = npu.elementwise mul %[[LOW]], %{{.*}} a_zero 3 out_zero -2 out_scale <1073741824, -1>
+// CHECK-NEXT: npu.elementwise add %[[HIGH]], %[[BELOW]] a_zero -2 b_zero -2 out_zero -2
+
+// -----
+
+// Products of positive codes and positive slopes are cut off behind.
 func.func @prelu(%x: tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5:3>>) -> tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5:-2>> {
   %s = circle.const [1, 2] : tensor<1x1x2x!quant.uniform<i8:f32, 0.25>>
   %0 = circle.prelu(%x, %s) : (tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5:3>>, tensor<1x1x2x!quant.uniform<i8:f32, 0.25>>) -> tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5:-2>>
@@ -85,9 +100,8 @@ func.func @prelu(%x: tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5:3>>) -> tensor<1x
 }
 // CHECK-LABEL: func.func @prelu(
 // CHECK: npu.program @segment_0
-// CHECK: %[[LOW:.*]] = npu.scale %{{.*}} in_zero 3 out_zero 3 scale <1073741824, 1> clamp(-128, 3)
 // CHECK: %[[HIGH:.*]] = npu.scale %{{.*}} in_zero 3 out_zero -2 scale <1073741824, 1> clamp(-2, 127)
-// CHECK-NEXT: %[[BELOW:.*]] = npu.elementwise mul %[[LOW]], %{{.*}} a_zero 3 out_zero -2 out_scale <1073741824, -1>
+// CHECK-NEXT: %[[BELOW:.*]] = npu.elementwise mul %{{.*}}, %{{.*}} a_zero 3 out_zero -2 out_scale <1073741824, -1> clamp(-128, -2)
 // CHECK-NEXT: npu.elementwise add %[[HIGH]], %[[BELOW]] a_zero -2 b_zero -2 out_zero -2
 
 // -----

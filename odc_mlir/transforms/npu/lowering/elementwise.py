@@ -164,12 +164,12 @@ class LowerPrelu(LowerToNpu):
             scale=npu.ScaleAttr.of(p.multiplier, p.exponent),
             clamp=(out_zero, high),
         )
-        negative = npu.ScaleOp(
-            site.operand(0), site.operand(0).type, zeros=(in_zero, in_zero), scale=ONE, clamp=(low, in_zero)
-        )
+        negative, limits, alpha = site.operand(0), (low, out_zero), site.info(1)
+        if not alpha.is_const or (alpha.array() < p.alpha_zero).any():  # products of positive values may be negative
+            clamp = npu.ScaleOp(negative, negative.type, zeros=(in_zero, in_zero), scale=ONE, clamp=(low, in_zero))
+            negative, limits = site.emit(clamp), (low, high)
         zeros, scale = (in_zero, p.alpha_zero, out_zero), (p.alpha_multiplier, p.alpha_exponent)
-        slopes = site.constant_or_operand(1)
-        below = product(site.emit(negative), slopes, site.result_type, zeros, scale, (low, high))
+        below = product(negative, site.constant_or_operand(1), site.result_type, zeros, scale, limits)
         terms = site.emit(above), site.emit(below)
         site.finish(exact_sum(npu.ElementwiseKind.ADD, *terms, site.result_type, out_zero, (low, high)))
 
