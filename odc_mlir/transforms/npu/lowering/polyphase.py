@@ -1,7 +1,7 @@
 """Patterns that lower transposed convolutions by polyphase decomposition.
 
-Each component of result rows and columns is a convolution with the taps that contribute to it. A move interleaves the
-components.
+Each component of result rows and columns is a convolution with the taps that contribute to it. Few channels of all
+components are the channels of one convolution. A move interleaves the components.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_layers import StridedCopy
 from odc_mlir.ops.spec import Node
 from odc_mlir.transforms.npu.lowering import wide_weights
-from odc_mlir.transforms.npu.lowering.decompositions import transposed_components
+from odc_mlir.transforms.npu.lowering.decompositions import Component, transposed_components
 from odc_mlir.transforms.npu.lowering.products import of_channels, requantisation, weight_codes
 from odc_mlir.transforms.npu.lowering.site import LowerToNpu, Site, blob_of
 from odc_mlir.transforms.partition.rules.operator_checks import channel_groups, runs_of
+
+CHANNELS = 8  # result channels that the array computes at the same time at least
 
 
 class LowerTransposeConvInParts(LowerToNpu):
@@ -71,6 +73,45 @@ class _Channels(NamedTuple):
     zero: int
 
 
+class _Axis(NamedTuple):
+    """Window of several components along one axis: number of taps, and padding."""
+
+    taps: int
+    before: int
+    after: int
+
+    @classmethod
+    def of(cls, parts: Sequence[Component]) -> _Axis:
+        """Return the smallest window that contains the windows of ``parts``."""
+        before = max(part.before for part in parts)
+        taps = max(before - part.before + len(part.taps) for part in parts)
+        # Component.after counts from the last tap of the component's own window.
+        return cls(taps, before, max(part.after + taps - before + part.before - len(part.taps) for part in parts))
+
+    def results(self, size: int) -> int:
+        return size + self.before + self.after - self.taps + 1
+
+
+class _Window(NamedTuple):
+    parts: list[tuple[Component, Component]]
+    rows: _Axis
+    columns: _Axis
+    is_even: bool = False  # whether parts of one row component are adjacent pixels, in channels as in the result
+
+
+def _windows(rows: Sequence[Component], columns: Sequence[Component], channels: int) -> list[_Window]:
+    """Return one window for all components if it needs fewer passes of the array, else one for each component."""
+    parts = [(row, column) for row in rows for column in columns]
+    ordered = sorted(columns, key=lambda column: column.first)
+    is_even = len({column.results for column in columns}) == 1 and ordered[-1].first == len(columns) - 1
+    sides = _Axis.of(rows), _Axis.of(columns)
+    whole = _Window([(row, column) for row in rows for column in ordered], *sides, is_even)
+    passes = -(-channels // CHANNELS) * sum(len(row.taps) * len(column.taps) for row, column in parts)
+    if -(-channels * len(parts) // CHANNELS) * whole.rows.taps * whole.columns.taps < passes:
+        return [whole]
+    return [_Window([(row, column)], _Axis.of([row]), _Axis.of([column])) for row, column in parts]
+
+
 def _interleave(site: Site, source: SSAValue, groups: Sequence[_Channels]) -> None:
     components = transposed_components(site.node)
     assert not isinstance(components, str), "the placement rules require components"
@@ -78,22 +119,34 @@ def _interleave(site: Site, source: SSAValue, groups: Sequence[_Channels]) -> No
     values: list[SSAValue] = []
     copies = []
     for chosen, weights, zero in groups:
-        integers = of_channels(requantisation(site, zero, operands=(2, 3)), chosen)
-        for row, column in ((row, column) for row in components[0] for column in components[1]):
+        integers, share = requantisation(site, zero, operands=(2, 3)), len(chosen)
+        for window in _windows(*components, share):
+            rows, columns = window.rows, window.columns
+            count = share * len(window.parts)
+            taps = np.full((count, rows.taps, columns.taps, weights.shape[3]), zero, weights.dtype)
+            sizes = (rows.results(site.info(2).static_shape[1]), columns.results(site.info(2).static_shape[2]))
+            line = sizes[1] * count
+            for place, (row, column) in enumerate(window.parts):
+                top, left = rows.before - row.before, columns.before - column.before
+                part = taps[place * share :][:share, top:, left:]
+                part[:, : len(row.taps), : len(column.taps)] = weights[:, row.taps][:, :, column.taps]
+                pixel = row.first * width + column.first
+                pixels = (height * width, len(components[0]) * width, len(components[1]))
+                writes = (*(step * channels for step in pixels), 1)
+                if window.is_even and share == channels and column.first:
+                    continue  # the copy of the first column's component has all columns
+                for at, first, length in runs_of(chosen):
+                    length *= len(components[1]) if window.is_even and share == channels else 1
+                    shape = (batch, row.results, column.results, length)
+                    start, reads = place * share + at, (sizes[0] * line, line, count, 1)
+                    copies.append(StridedCopy(len(values), start, pixel * channels + first, shape, reads, writes))
             made = npu.ConvOp(
                 source,
-                site.result_of_shape(batch, row.results, column.results, len(chosen)),
-                kernel=(len(row.taps), len(column.taps)),
-                pads=(row.before, column.before, row.after, column.after),
-                weights=blob_of(np.ascontiguousarray(weights[:, row.taps][:, :, column.taps])),
-                **integers,
+                site.result_of_shape(batch, *sizes, count),
+                kernel=(rows.taps, columns.taps),
+                pads=(rows.before, columns.before, rows.after, columns.after),
+                weights=blob_of(taps),
+                **of_channels(integers, chosen * len(window.parts)),
             )
-            line, pixel = column.results * len(chosen), row.first * width + column.first
-            reads = (row.results * line, line, len(chosen), 1)
-            pixels = (height * width, len(components[0]) * width, len(components[1]))
-            writes = (*(count * channels for count in pixels), 1)
-            for at, first, count in runs_of(chosen):
-                sizes = (batch, row.results, column.results, count)
-                copies.append(StridedCopy(len(values), at, pixel * channels + first, sizes, reads, writes))
             values.append(site.emit(made))
     site.finish(npu.MoveOp(values, site.result_type, copies=copies))
