@@ -152,7 +152,7 @@ def amount(runs: int) -> Iterator[RecordFinding]:
         yield RecordFinding("error", "no-runs", "nothing has been recorded")
     elif runs < FEWEST_RUNS:
         what = "1 sample has" if runs == 1 else f"{runs} samples have"
-        text = f"only {what} been recorded; ranges get reliable from {FEWEST_RUNS}, better 100, on"
+        text = f"only {what} been recorded; ranges are reliable from {FEWEST_RUNS} samples, better 100"
         yield RecordFinding("warning", FEW_RUNS, text)
 
 

@@ -97,7 +97,7 @@ def missing(graph: Graph, types: Types) -> dict[str, str]:
         if any(_is_same(info, moved_to(wanted[0], wanted[1], info.dtype)) for info in coded):
             continue
         if not coded:
-            found[name] = "it stays real" if infos else "the optimised model has no such tensor"
+            found[name] = "it stays float" if infos else "the optimised model has no such tensor"
         else:
             seen = coded[0].quant
             assert seen is not None
@@ -137,8 +137,8 @@ def codes_brought(graph: Graph) -> list[str]:
     if not types:
         return []
     return [
-        f"weights of the model are codes already ({', '.join(types)}): accuracy is measured against what these stand "
-        "for, not against the weights that they were rounded from; quantise the float model if there is one"
+        f"weights of the model are quantised already ({', '.join(types)}): accuracy is measured against these, not "
+        "against the original weights; quantise the float model if there is one"
     ]
 
 
@@ -149,7 +149,7 @@ def lost(graph: Graph, types: Types) -> list[str]:
     if not missed:
         return []
     some = ", ".join(f"{name!r} ({seen})" for name, seen in list(missed.items())[:named])
-    return [f"{len(missed)} of {len(types)} tensors have other parameters than the model brings: {some}"]
+    return [f"{len(missed)} of {len(types)} tensors have other parameters than those in the model: {some}"]
 
 
 def _values(module: ModuleOp) -> dict[str, SSAValue]:

@@ -85,7 +85,7 @@ class Driver:
             return None
         metric, errors = read_visq(file)
         if errors.keys().isdisjoint(layer_names(self.base.module)):
-            raise OptionError("the errors are of no layer of the optimised model", location=file)
+            raise OptionError("the file has no error of a layer of the optimised model", location=file)
         return metric, errors
 
     def run(self) -> Candidate:
@@ -102,7 +102,7 @@ class Driver:
         if options.searches_precisions and is_informative:
             found = self._widened(choosing, best)
             if self.data.made_up and (options.has_budget or found is not best):
-                self.findings.append("made-up inputs say which layers need more bits; give samples, which know better")
+                self.findings.append("made-up inputs decided which layers get more bits; give samples instead")
         return evaluator.builder.verify(found)
 
     def _widened(self, choosing: HelpSearch, best: Candidate) -> Candidate:

@@ -42,8 +42,8 @@ _LEAST_LOST_DB = 0.5
 _PRESUMED = {0.1: (99, 0.5), 0.3: (16, math.inf), 3.0: (99, math.inf), 7.0: (16, math.inf)}
 
 _IMPLIED = (
-    "the first weights differ by channel as if a normalisation of raw columns was folded into them: inputs are scaled "
-    "by what these weights say; with calibration samples they are normalised by what the columns are"
+    "the first layer's weights differ by channel, as if they included a normalisation of inputs: inputs are scaled by "
+    "these weights; with calibration samples, inputs are normalised by their values"
 )
 NORMALIZED = {INPUTS: "normalize", OUTPUTS: "normalize outputs"}  # names of steps
 
@@ -205,7 +205,7 @@ class HelpSearch:
 
     def _why_no_outputs(self, model: FloatModel) -> str:
         if self.options.output_types:
-            return "beside types that are given for outputs these stay as they are"
+            return "outputs with given types are not normalised"
         given = [repr(info.name) for info in model.graph.output_infos() if info.name in self._given]
         other = f" but {listed(given)}, whose parameters are given," if given else ""
         return f"no layer{other} that may have codes gives outputs such columns"

@@ -69,7 +69,6 @@ class Examination:
 
     @property
     def samples(self) -> int:
-        """Number of samples used to examine layers."""
         return len(self.runs)
 
     @property

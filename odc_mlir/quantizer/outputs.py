@@ -161,19 +161,20 @@ def doubt_of_scores(name: str, rows: NDArray[np.float64], alone: bool = True, ha
         if not _neighbours_are_alike(rows):
             return None
         return (
-            f"output {name!r} is taken for scores of classes, though neighbouring columns are alike, as steps of a "
-            f"series are; if it has numbers, {remedy} --metric mpeir"
+            f"output {name!r} is treated as class scores, though neighbouring columns are alike, like steps of a "
+            f"series; if it has numbers, {remedy} --metric mpeir"
         )
     if not is_varied(winners, rows.shape[1], 1.0):
         return None
     if _are_steps(rows):
         why = "its columns rise and fall together, neighbours most, as steps of a series do"
     elif is_varied(winners, rows.shape[1]):
-        why = "it is beside others, and the sum of its columns varies as that of numbers does"
+        why = "there are other outputs, and the sum of its columns varies as much as sums of numbers do"
     else:
         best, won = max(((place, winners.count(place)) for place in set(winners)), key=lambda found: found[1])
         why = f"column {best} is the largest for {won} of {len(winners)} samples"
-    return f"output {name!r} is not taken for scores of classes, as {why}; if it has such, {remedy} --metric top1"
+    kind = "is treated as numbers, not class scores, because"
+    return f"output {name!r} {kind} {why}; if it has class scores, {remedy} --metric top1"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -561,7 +562,7 @@ def unreached(graph: Graph) -> list[str]:
         if ends is None:
             continue
         least, most = (_score(graph, node, end) for end in ends)
-        advice = "give samples with {} ones, as of what is to be told apart, or room for them (--output-room on)"
+        advice = "give samples with {} scores, or room for them (--output-room on)"
         if most <= half:
             found.append(f"scores of output {name!r} are {most:.4g} at most on any input: {advice.format('larger')}")
         elif least >= half:

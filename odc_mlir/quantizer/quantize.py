@@ -174,7 +174,7 @@ def quantize(
     _check_sources(calibration, evaluation, labels, records)
     if records is not None and calibration is not None:
         raise OptionError(
-            "records and calibration samples both say the ranges", hint="give one; evaluation samples may come on top"
+            "records and calibration samples both give ranges", hint="give one; evaluation samples may come on top"
         )
     original = build_graph(stored)
     check_finite(original)

@@ -46,7 +46,7 @@ def check_finite(graph: Graph) -> None:
                 wrong = "infinite values"
             if wrong is not None:
                 raise ModelError(
-                    f"the constant holds {wrong}, which no codes stand for",
+                    f"the constant holds {wrong}, which has no code",
                     op=item.node.spec.name,
                     tensor=info.name,
                     hint="train or export the model again; float32 may hold what is infinite in float16",
@@ -73,7 +73,7 @@ Labels = bool | Array | Sequence[Any]
 HELD_BACK = 4
 FEWEST_TO_SPLIT = 8
 
-_RECORDED = "the model is checked on inputs that ranges were recorded of, which says less of others"
+_RECORDED = "the model is checked on the inputs that its ranges were recorded on; its accuracy on others may be lower"
 
 
 @dataclass(slots=True)
@@ -318,7 +318,7 @@ def _load(
         raise InputError(
             f"sample {odd[0]} holds values that are not finite, as {len(odd)} of {len(samples)} samples do",
             tensor=name,
-            hint="leave such samples out; masks do as well with a large negative number",
+            hint="omit such samples; in masks, use a large negative number instead of infinity",
         )
     if options.rollout is not None:
         samples = options.rollout.through(samples, may_be_shuffled=labels is None)
@@ -366,7 +366,7 @@ def _as_input(number: int, info: TensorInfo, value: Array) -> Array:
         value = value[np.newaxis]  # a batch of one sample
     if info.info.kind == "float" and value.dtype.kind in "iu" and value.dtype.itemsize < info.info.numpy.itemsize:
         raise InputError(
-            f"sample {number} holds {value.dtype.name}, codes or pixels where the input takes {info.dtype}",
+            f"sample {number} holds {value.dtype.name}, but the input takes {info.dtype}, not codes or pixels",
             tensor=info.name,
             hint="decode or scale them as the model expects, and store real numbers",
         )
@@ -446,7 +446,7 @@ def units_that_differ(
         now = max((float(np.abs(sample[place]).max(initial=0.0)) for sample in samples), default=0.0)
         if before and now and not 1 / far_units <= now / before <= far_units:
             found[info.name] = (
-                f"input {info.name!r} reaches {now:.3g} in {among}, {before:.3g} in {by}: one of both is in another "
-                "unit, or shows something else; give both in the unit that the model was trained for"
+                f"input {info.name!r} reaches {now:.3g} in {among}, {before:.3g} in {by}: they differ in unit "
+                "or content; give both in the unit that the model was trained for"
             )
     return found

@@ -390,7 +390,7 @@ def _guessed_scores(o: JudgedCandidate) -> Iterator[str]:
         is_missed = any(limit.metric == "top1_decided" and limit.output in (None, name) for limit in o.missed)
         if is_missed and place not in reference.doubts_of_scores:
             remedy = remedy_of_guess(place == 0)
-            yield f"output {name!r} is taken for class scores; if it holds other numbers, {remedy} --metric mpeir"
+            yield f"output {name!r} is treated as class scores; if it holds other numbers, {remedy} --metric mpeir"
 
 
 def real_ends(options: Options, graph: Graph) -> Iterator[str]:

@@ -147,7 +147,7 @@ PAIR = np.zeros((1, 4), np.float32)
             (
                 [[PAIR, np.full((1, 4), i, dtype)] for i in range(8)],
                 None,
-                f"sample 0 holds {dtype}, codes or pixels where",
+                f"sample 0 holds {dtype}, but the input takes",
             )
             for dtype in ("int8", "uint8", "int16")
         ),

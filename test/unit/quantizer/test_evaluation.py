@@ -83,8 +83,8 @@ def test_a_frequent_class_is_told_by_the_sum(frequent: float, trained: bool, fou
     reference = layer(weights, np.array([0.0, 0.0, frequent, 0.0]), rng=rng)
     assert reference.has_scores(0) is found
     text = reference.doubts_of_scores.get(0, "")
-    assert text.startswith("output 'y' is not taken for scores of classes, as column 2 is the largest for ") is doubted
-    assert ("of 64 samples; if it has such, give labels, or --metric top1" in text) is doubted
+    assert text.startswith("output 'y' is treated as numbers, not class scores, because column 2 is the la") is doubted
+    assert ("of 64 samples; if it has class scores, give labels, or --metric top1" in text) is doubted
     if (frequent, trained) == (3.0, True):  # which is the same for other samples
         graph, pairs = reference.graph, zip(reference.samples, reference.outputs, strict=True)
         alone = [sample for sample, outputs in pairs if np.argmax(outputs[0]) == 2]
@@ -101,9 +101,9 @@ _INDEPENDENT = np.random.default_rng(2).normal(size=(16, 10)).T
 @pytest.mark.parametrize(
     ("weights", "found", "doubt"),
     [
-        (_WALK, False, "is not taken for scores of classes, as its columns rise and fall together"),
+        (_WALK, False, "is treated as numbers, not class scores, because its columns rise and fall together"),
         (_WALK[[3, 8, 1, 6, 0, 9, 4, 7, 2, 5]], True, ""),  # the order of classes says nothing
-        (_WAVES, True, "is taken for scores of classes, though neighbouring columns are alike"),
+        (_WAVES, True, "is treated as class scores, though neighbouring columns are alike"),
         (_INDEPENDENT, True, ""),
         (_INDEPENDENT + 3.0 * _INDEPENDENT[:1], True, ""),  # which rise and fall together
     ],

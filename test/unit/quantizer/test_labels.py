@@ -267,15 +267,15 @@ def test_samples_in_another_unit_than_others_or_than_ranges_are_told() -> None:
         return made, "; ".join(made.verdict["findings"])
 
     found, text = told(calibration=bright[:24], evaluation=plain[24:])
-    assert "in the samples to check on, 254 in calibration samples: one" in text
+    assert "in the samples to check on, 254 in calibration samples: they differ" in text
     assert found.verdict["samples"]["other_units"] == ["in0"]
     assert not found.verdict["certain"]
     assert "input 'in0' was in another unit in the calibration samples" in unshown(found.verdict["samples"])
     clipped, text = told(calibration=plain[:24], evaluation=bright[24:])
     assert not clipped.passed
-    assert "one of both is in another unit" in text
+    assert "they differ in unit or content" in text
     alike, text = told(calibration=plain[:24], evaluation=plain[24:])
-    assert "another unit" not in text
+    assert "differ in unit" not in text
     assert alike.verdict["samples"]["other_units"] == []
     ranged, records = embed_ranges(file, plain)
     assert "255 in calibration samples, 0.999 in the ranges that the" in told(ranged, calibration=bright)[1]

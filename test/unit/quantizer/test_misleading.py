@@ -379,7 +379,7 @@ def test_what_takes_samples_is_refused_without_and_what_changes_nothing_is_said(
             assert odc_mlir.quantize(file, records=records, help=False, **{option: idle}).verdict["choices"]
     with pytest.raises(OptionError, match="rounding 'on' needs samples for calibration"):
         odc_mlir.quantize(file, scheme="int8_wo", rounding="on")
-    with pytest.raises(OptionError, match="records and calibration samples both say the ranges; give one"):
+    with pytest.raises(OptionError, match="records and calibration samples both give ranges; give one"):
         odc_mlir.quantize(file, records=records, calibration=SAMPLES)
     for option, value, made in (("normalize", "on", classifier()), ("equalize", "weights", columned((1.0, 2.0)))):
         findings = verdict_of(made, **{option: value})["findings"]

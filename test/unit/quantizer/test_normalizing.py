@@ -230,7 +230,7 @@ def test_logits_in_another_shape_have_no_units(size: float, are_logits: bool) ->
 @pytest.mark.parametrize(
     ("option", "value", "why"),
     [
-        ("output_types", "int8", "beside types that are given for outputs these stay as they are"),
+        ("output_types", "int8", "outputs with given types are not normalised"),
         ("parameters", (20.0, 0), "no layer but 'NAME', whose parameters are given, that may have codes"),
         ("overrides", "float", "no layer that may have codes gives outputs such columns"),
     ],
@@ -337,7 +337,7 @@ def test_without_samples_folded_weights_tell_the_sizes_of_columns() -> None:
         odc_mlir.quantize(model, scheme="int8_wo", **options)
         for model, options in ((file, {}), (file, {"normalize": "off"}), (table(1.0)[0], {}))
     )
-    told = "as if a normalisation of raw columns was folded"
+    told = "as if they included a normalisation of inputs"
     assert [any(told in text for text in found.verdict["findings"]) for found in (made, plain, even)] == [
         True,
         False,

@@ -106,8 +106,10 @@ def test_scores_beside_numbers_are_limited(first: str) -> None:
     found = {output["name"]: (output["classifies"], output["top1_match"] is None) for output in verdict["outputs"]}
     assert found == {"class": (True, False), "box": (False, True)}
     remedy = "give labels, or --metric top1" if first == "box" else "give --metric top1"
-    said = "output 'box' is not taken for scores of classes, as it is beside others, and the sum of its columns varies"
-    assert any(text.startswith(said) and text.endswith(f"if it has such, {remedy}") for text in verdict["findings"])
+    said = "output 'box' is treated as numbers, not class scores, because there are other outputs, and the sum"
+    assert any(
+        text.startswith(said) and text.endswith(f"if it has class scores, {remedy}") for text in verdict["findings"]
+    )
 
 
 def test_scores_beside_a_softmax_are_limited_and_all_that_may_be_scores_where_classes_are_asked_for() -> None:
@@ -117,7 +119,7 @@ def test_scores_beside_a_softmax_are_limited_and_all_that_may_be_scores_where_cl
     # Values may not show that an output has scores.
     verdict, _ = _quantized("class/common", "shares")
     assert [output["classifies"] for output in verdict["outputs"]] == [False, True]
-    assert any("output 'class' is not taken for scores of classes" in text for text in verdict["findings"])
+    assert any("output 'class' is treated as numbers, not class scores" in text for text in verdict["findings"])
     verdict, alike = _quantized("class/common", "shares", metric="top1", limit=0.97)
     assert [output["classifies"] for output in verdict["outputs"]] == [True, True]
     assert alike[0] < 0.95 < alike[1]
@@ -129,14 +131,14 @@ def test_scores_beside_a_softmax_are_limited_and_all_that_may_be_scores_where_cl
 def test_labels_say_what_the_first_output_is_and_nothing_of_others() -> None:
     names = ("box", "second", "class/other")
     verdict, _ = _quantized(*names, labels=_answers(_model(*names), 0))
-    doubted = [text.split("'")[1] for text in verdict["findings"] if "is not taken for scores" in text]
+    doubted = [text.split("'")[1] for text in verdict["findings"] if "is treated as numbers, not class scores" in text]
     assert doubted == ["second"]
     assert ("class", True) in [(output["name"], output["classifies"]) for output in verdict["outputs"]]
     # What all scores have in common takes most of the codes.
     verdict, alike = _quantized("box", "class/offset")
     assert alike[1] < 0.98
     assert [check["metric"] for check in verdict["limits"] if not check["passed"]] == ["top1_decided"]
-    said = "output 'class' is taken for class scores; if it holds other numbers, give --metric mpeir"
+    said = "output 'class' is treated as class scores; if it holds other numbers, give --metric mpeir"
     assert said in verdict["findings"]
 
 

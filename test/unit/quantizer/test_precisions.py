@@ -450,7 +450,7 @@ def test_errors_that_are_known_say_where_to_look(tmp_path: Path) -> None:
     measured = _made(**{**chosen, "visq_file": None})
     assert any(len(point["precisions"]) > 1 for point in measured.verdict["front"])
     path.write_text(json.dumps(one.document("m", "mpeir", {"nothing": 1.0})))
-    with pytest.raises(OptionError, match="the errors are of no layer of the optimised model"):
+    with pytest.raises(OptionError, match="the file has no error of a layer of the optimised model"):
         _made(**chosen)
 
 

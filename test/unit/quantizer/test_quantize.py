@@ -285,7 +285,7 @@ def test_whole_numbers_have_no_such_types() -> None:
 
 
 def _told_of_codes(made: Quantized) -> list[str]:
-    return [text for text in made.verdict["findings"] if text.startswith("weights of the model are codes already")]
+    return [text for text in made.verdict["findings"] if text.startswith("weights of the model are quantised already")]
 
 
 @pytest.mark.parametrize("scheme", ["int4_wo", "int8_wo", "int16_wo"])
@@ -294,7 +294,7 @@ def test_codes_that_a_model_brings_are_what_accuracy_is_measured_against(scheme:
     samples = without_ranges(squeeze_excite)[1]
     (told,) = _told_of_codes(quantize(made.to_circle(), calibration=samples, help=False))
     assert scheme.removesuffix("_wo") in told
-    assert "not against the weights that they were rounded from" in told
+    assert "not against the original weights" in told
     assert not _told_of_codes(made)
 
 
@@ -399,7 +399,7 @@ def test_pairs_give_their_parameters(dtype: str, samples: Any) -> None:
     assert bool(lost) is (samples is None)
     if samples is None:
         assert made.verdict["float_reasons"]["mean"] == "no range is known for 'mean'", "nobody rounded it, or ran it"
-        assert "'z/dq' (it stays real)" in lost[0]
+        assert "'z/dq' (it stays float)" in lost[0]
 
 
 def test_the_quantised_model_computes_what_the_trained_one_does() -> None:
@@ -432,8 +432,8 @@ def test_what_is_lost_is_said() -> None:
     builder.operator("QUANTIZE", [builder.made("y", (1, 4), "SOFTMAX", x, beta=1.0)], [codes])
     file = builder.file([x], [builder.made("d", (1, 4), "DEQUANTIZE", codes)])
     made = quantize(file, calibration=[[np.arange(4, dtype=np.float32)[None] * k] for k in range(8)])
-    (said,) = [text for text in made.verdict["findings"] if "parameters than the model brings" in text]
-    lost = "1 of 1 tensors have other parameters than the model brings: 'd' (it is int8 with scale 0.0039"
+    (said,) = [text for text in made.verdict["findings"] if "parameters than those in the model" in text]
+    lost = "1 of 1 tensors have other parameters than those in the model: 'd' (it is int8 with scale 0.0039"
     assert said.startswith(lost)
 
 
