@@ -29,7 +29,7 @@ def softmax_params(scale: float, beta: float) -> tuple[int, int, int]:
     real = min(product * (1 << (31 - _DIFF_BITS)), 2.0**31 - 1)
     multiplier, exponent = quantize_multiplier(real)
     radius = math.floor(((1 << _DIFF_BITS) - 1) * 2.0 ** (31 - _DIFF_BITS) / 2.0**exponent)
-    return multiplier, exponent, -radius
+    return multiplier, exponent, max(-radius, INT32_MIN)
 
 
 @lru_cache(maxsize=256)

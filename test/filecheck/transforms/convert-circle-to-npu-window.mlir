@@ -60,6 +60,16 @@ func.func @softmax(%x: tensor<2x10x!quant.uniform<i8:f32, 0.1:5>>) -> tensor<2x1
 
 // -----
 
+// SOFTMAX of tiny differences: all count, and the least difference that does is the least number of 32 bits.
+func.func @tiny(%x: tensor<2x10x!quant.uniform<i8:f32, 1.0e-09>>) -> tensor<2x10x!quant.uniform<i8:f32, 0.00390625:-128>> {
+  %y = circle.softmax(%x) {beta = 1.0} : (tensor<2x10x!quant.uniform<i8:f32, 1.0e-09>>) -> tensor<2x10x!quant.uniform<i8:f32, 0.00390625:-128>>
+  func.return %y : tensor<2x10x!quant.uniform<i8:f32, 0.00390625:-128>>
+}
+// CHECK-LABEL: func.func @tiny(
+// CHECK: npu.softmax %{{.*}} scale <1152921472, -3> diff_min -2147483648
+
+// -----
+
 // RESHAPE of a dense tensor moves nothing.
 func.func @reshape(%x: tensor<1x1x6x4x!quant.uniform<i8:f32, 0.5>>) -> tensor<2x12x!quant.uniform<i8:f32, 0.5>> {
   %s = circle.const [2, 12] : tensor<2xi32>
