@@ -259,6 +259,32 @@ def cycles() -> str:
     return table(head, [*rows, ["ratio to Vela, geometric mean", *means]])
 
 
+_CONDITIONS = {
+    "as above": ("parity", "vela"),
+    "our strict memory model": ("strict", "vela"),
+    "all channels": ("all_channels", "vela"),
+    "at Vela's SRAM peak": ("at_velas_sram", "vela"),
+    "4 lanes, 8 symbols": ("narrow", "vela"),
+    "last three": ("all_three", "vela"),
+    "Vela's other core": ("parity", "vela_legacy"),
+    "last three, better core": ("all_three", "better"),
+}
+
+
+def fairness() -> str:
+    """Return cycles over Vela's estimate under conditions that favour Vela: geometric mean and worst model."""
+    import csv
+    import math
+
+    with (DOCS.parent / "benchmarks" / "fairness.csv").open(newline="") as stream:
+        found = [{name: int(text) for name, text in row.items() if name != "model"} for row in csv.DictReader(stream)]
+    rows = []
+    for condition, (ours, theirs) in _CONDITIONS.items():
+        ratios = [row[ours] / (row | {"better": min(row["vela"], row["vela_legacy"])})[theirs] for row in found]
+        rows.append((condition, f"{math.exp(sum(map(math.log, ratios)) / len(ratios)):.2f}", f"{max(ratios):.2f}"))
+    return table(("condition", "mean", "worst"), rows)
+
+
 def releases() -> str:
     """Sizes and times in the record of this version, by model on the default machine."""
     import cycle_table
@@ -355,6 +381,7 @@ def pytorch() -> str:
 SECTIONS: dict[str, Callable[[], str]] = {
     "commands": commands,
     "cycles": cycles,
+    "fairness": fairness,
     "releases": releases,
     "stages": stages,
     "passes": passes,
