@@ -127,7 +127,7 @@ class LoadedObject:
     """Object code for the running machine, linked with this process.
 
     ``addresses``: addresses of the functions ``names``, valid while this object lives. Raises PackageError if the code
-    lacks one of them, or if it calls functions other than memory and mathematical functions. The linker would resolve
+    lacks a function, or if it calls functions other than memory and mathematical functions. The linker would resolve
     any function of this process, even ``system``.
     """
 

@@ -123,11 +123,11 @@ def for_triple(triple: str, name: str) -> CpuTarget:
     except RuntimeError:
         raise OptionError(f"LLVM knows no target {triple!r}", hint="use a triple such as thumbv7em-none-eabi") from None
     _check_cpu(triple, name)
-    # LLVM's code generators expect all four parts; without them, eabihf has no effect on the ABI.
+    # LLVM's code generators expect all four parts. If a part is missing, eabihf has no effect on the ABI.
     parts, given = import_llvm().get_triple_parts(triple), triple.split("-")
     if parts.Env != "unknown" and len(given) < 4:
         triple = "-".join((given[0], parts.Vendor, parts.OS, given[-1]))
-    # Scheduling keeps more values alive. A Cortex-M without MVE has too few registers and would spill them.
+    # Scheduling keeps more values alive. A Cortex-M without MVE has too few registers and would spill values.
     tuning = ("-use-misched",) if re.match(r"thumbv\d+e?m\b", triple) else ()
     base = "cortex-m55" if triple.startswith("thumbv8.1m") else "generic"
     target = replace(cpu.load(base), triple=triple, cpu=name, tuning=tuning)

@@ -340,7 +340,7 @@ def has_operator(name: str) -> bool:
 
 
 def operator_names() -> tuple[str, ...]:
-    """Return the names of all operators: first those of the operator table, then the schema's others."""
+    """Return the names of all operators: operators of the operator table, then all other operators of the schema."""
     return tuple(dict.fromkeys((*all_specs(), *circle_schema().operators.codes)))
 
 
@@ -674,7 +674,7 @@ def refine_results(op: CircleOp) -> bool:
     check_node(node, own_rules=False, result_types=False)  # preconditions of shape functions
     changed = False
     for result, inferred in zip(tuple(op.results), node.spec.infer_function(node), strict=False):
-        # Converters write an empty shape both for "unknown" and for a scalar, so that it contradicts no inferred shape.
+        # An empty shape contradicts no inferred shape: converters write it for a scalar and for an unknown shape.
         declared = tensor_facts(result.type).shape or None
         if not compatible(declared, inferred.shape):
             wrong = ResultType(inferred.dtype, declared)

@@ -1,8 +1,8 @@
 """Options of operators as typed properties, converted between schema fields, Python values, attributes and text.
 
-Each schema field has one :class:`OptionProperty`, whose class follows from the kind of field. Integers keep the
-schema's width. Enums and element types are words (``"same"``, ``"float32"``), and subgraph indices become symbols. In
-text, height and width form one list: ``stride = [2, 2]``.
+A schema field has an :class:`OptionProperty`. The kind of field determines the class. Integers keep the schema's width.
+Enums and element types are words (``"same"``, ``"float32"``), and subgraph indices become symbols. In text, height and
+width form one list: ``stride = [2, 2]``.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class TextOption(OptionProperty):
 
 @dataclass(frozen=True)
 class WordOption(TextOption):
-    """An option whose value is one of ``words``."""
+    """An option with a value from ``words``."""
 
     words: tuple[str, ...] = ()
 
@@ -269,7 +269,7 @@ PAIRS: Mapping[str, tuple[str, str]] = {
     "filter": ("filter_height", "filter_width"),
 }
 SHORT_NAMES: Mapping[str, str] = {"fused_activation_function": "activation"}
-# Options that are printed even with their default value, because the result's shape depends on them.
+# Options that are printed even with the default value, because the result's shape depends on the option.
 ALWAYS_PRINTED = frozenset({"padding"})
 
 

@@ -1,10 +1,10 @@
-"""The ``npu`` dialect at tensor level: NPU operations with all integers that their instructions will have.
+"""The ``npu`` dialect at tensor level: NPU operations with all integers that instructions will have.
 
 Operands and results are the quantised tensors of the ``circle`` dialect. Multipliers and exponents replace scales, so
 no later pass rounds a real number. Tensors have layout NHWC, and instructions will loop over ``N``.
 :mod:`odc_mlir.dialects.npu_isa` defines the instruction level of the same dialect.
 
-:mod:`odc_mlir.numerics` defines all arithmetic; :mod:`odc_mlir.interpreters.module` executes these operations.
+:mod:`odc_mlir.numerics` defines all arithmetic. :mod:`odc_mlir.interpreters.module` executes these operations.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class ConstantOp(NpuTensorOp):
 
 @irdl_op_definition
 class ElementwiseOp(NpuTensorOp):
-    """Element-wise arithmetic of two tensors. Dimensions of size 1 broadcast; shapes align at the right.
+    """Element-wise arithmetic of two tensors. Dimensions of size 1 broadcast. Shapes align at the right.
 
     ``add``, ``sub``: ``multiply(scaled(a) +- scaled(b), out_scale) + out_zero`` with ``scaled(a) = multiply((a -
         a_zero) << left_shift, a_scale)``.

@@ -232,7 +232,7 @@ _ZERO_POINTS = {
 
 
 class NpuTensorOp(IRDLOperation):
-    """Base class of tensor-level operations, with their common checks."""
+    """Base class of tensor-level operations, with common checks."""
 
     DTYPES: ClassVar[tuple[str, ...]] = tuple(CODE_TYPES)
     OPERAND_DTYPES: ClassVar[tuple[str, ...]] = ()  # if they differ from DTYPES

@@ -13,7 +13,7 @@ The order of operations in the block is the order of the program, for all queues
 Address fields are buffers with an optional offset, enum fields are words, and all other fields are integers. An omitted
 field has its default: 1 for factors, otherwise 0 or the first word. One property of type :class:`FieldsAttr` holds all
 fields. ``waits`` and ``posts`` list semaphores, which ``npu-insert-sync`` adds. ``npu.loop`` repeats its body. After
-every iteration, it adds the steps of its instructions to their addresses. ``npu-roll-loops`` creates loops.
+every iteration, addresses of instructions advance by the instructions' steps. ``npu-roll-loops`` creates loops.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ INTS = DenseArrayBase.constr(i32)
 
 @irdl_op_definition
 class BufferOp(IRDLOperation):
-    """A range of one memory. ``address`` is its offset in the memory, which the passes of stage ``npu-alloc`` assign.
+    """A range of one memory. ``address`` is the offset in the memory. Stage ``npu-alloc`` assigns the offset.
 
     ``data``: contents of a buffer in the constants region.
     ``binds``: indices of the program's inputs or outputs that a buffer in the input or output region holds.
@@ -277,7 +277,7 @@ class BufferOp(IRDLOperation):
         for name, numbers in (("binds", binds), ("takes", takes), ("gives", gives)):
             if numbers:
                 properties[name] = DenseArrayBase.from_list(i32, list(numbers))
-        # This skips the generic constructor's work, which buffers do not need; programs have thousands of buffers.
+        # Programs have thousands of buffers, and buffers do not need the work of the generic constructor.
         Operation.__init__(self, properties=properties, result_types=[type_])
 
     @property
@@ -378,7 +378,7 @@ class InstructionOp(IRDLOperation):
 
     @classmethod
     def of(cls, fields: Fields, operands: Sequence[SSAValue], location: LocationAttr) -> Self:
-        """Create an instruction without copying its parts, in half the time of ``create``."""
+        """Create an instruction in half the time of ``create``, because parts are not copied."""
         op = cls.__new__(cls)
         op.operands = operands
         op.results, op.regions = SSAValues(), ()

@@ -45,9 +45,9 @@ class ConvOp(NpuTensorOp):
     ``sum[o] = bias[o] + sum over taps of (x - in_zero) * (w - weight_zero)``;
     ``code = clamp(multiply(sum, multiplier[o], exponent[o]) + out_zero, act_min, act_max)``.
     ``wide``: sums of 16-bit inputs are scaled by ``multiply64`` instead of ``multiply``.
-    ``weights``: codes ``[O, kh, kw, I]``; depthwise ``[kh, kw, O]`` with ``O = I * multiplier``.
-    ``pads``: top, left, bottom, right; padding has the value ``in_zero``.
-    ``bias``, ``multiplier``, ``exponent``: one value per result channel.
+    ``weights``: codes ``[O, kh, kw, I]``, or depthwise ``[kh, kw, O]`` with ``O = I * multiplier``. ``pads``: top,
+    left, bottom, right. Padding has the value ``in_zero``. ``bias``, ``multiplier``, ``exponent``: one value per result
+    channel.
     """
 
     name = "npu.conv"
@@ -89,7 +89,7 @@ class ConvOp(NpuTensorOp):
 
     @property
     def macs(self) -> int:
-        """Number of multiply-accumulates, including those on padding."""
+        """Number of multiply-accumulates, including multiply-accumulates on padding."""
         taps = math.prod(self.weight_shape) // shape_of(self.output)[3]
         return math.prod(shape_of(self.output)) * taps
 
@@ -154,7 +154,7 @@ class PoolOp(NpuTensorOp):
 
 @irdl_op_definition
 class PadOp(NpuTensorOp):
-    """Padding of images with real zeros; ``pads`` are top, left, bottom, right. ``npu-fuse-padding`` removes the op."""
+    """Padding of images with real zeros. ``pads``: top, left, bottom, right. ``npu-fuse-padding`` removes the op."""
 
     name = "npu.pad"
 
@@ -171,7 +171,7 @@ class PadOp(NpuTensorOp):
 
 
 def window_fields(kernel: Ints, stride: Ints) -> dict[str, int]:
-    """Return kernel sizes and strides by the names of their instruction fields."""
+    """Return kernel sizes and strides by the names of the instruction fields."""
     names = ("kernel_height", "kernel_width", "stride_y", "stride_x")
     return dict(zip(names, (*kernel.get_values(), *stride.get_values()), strict=True))
 
@@ -180,9 +180,9 @@ def window_fields(kernel: Ints, stride: Ints) -> dict[str, int]:
 class MatmulOp(NpuTensorOp):
     """Product of computed matrices with requantisation: ``[N, 1, M, K]`` by ``[N, 1, K, C]`` to ``[N, 1, M, C]``.
 
-    If one operand has fewer images than the other, each of its images is used in several consecutive products.
-    ``sum = sum over k of (a - a_zero) * (b - b_zero)``;
-    ``code = clamp(multiply(sum, scale) + out_zero, act_min, act_max)``. 16-bit results use ``multiply64`` instead.
+    If one operand has fewer images than the other, an image of this operand is used in several consecutive products.
+    ``sum = sum over k of (a - a_zero) * (b - b_zero)``; ``code = clamp(multiply(sum, scale) + out_zero, act_min,
+    act_max)``. 16-bit results use ``multiply64`` instead.
     """
 
     name = "npu.matmul"
@@ -247,7 +247,7 @@ class StridedCopy(NamedTuple):
 
 @irdl_op_definition
 class MoveOp(NpuTensorOp):
-    """Copy of operand codes to other positions, without computation.
+    """Copy of operand codes to other positions.
 
     Each array in ``copies`` is a strided copy: index of the operand, first element read, first element written, then
     ``size, read distance, write distance`` of each loop, outermost first. It computes ``output[to + sum(i*w)] =

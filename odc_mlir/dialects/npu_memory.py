@@ -50,7 +50,7 @@ class RecordType(ParametrizedAttribute, TypeAttribute):
     name = "npu.record"
 
 
-# Element types of buffers, by their names in the instruction table.
+# Element types of buffers, by the names in the instruction table.
 ELEMENTS: dict[str, Attribute] = {
     "u8": IntegerType(8, Signedness.UNSIGNED),
     "i8": IntegerType(8),

@@ -7,8 +7,8 @@
       odc.yield %y : tensor<1x8xi8>
     }
 
-The ``odc.segment`` of the same name executes the program. A program contains everything that its passes need, so each
-program compiles separately. The location of a program names its results.
+The ``odc.segment`` of the same name executes the program. A program contains everything that passes need. Each program
+therefore compiles separately. The location of a program names its results.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from odc_mlir.dialects.odc import KEPT_STATES, SegmentOp, YieldOp, lowered_symbo
 from odc_mlir.formats.quantities import distinct
 from odc_mlir.support.locations import location_names, names_loc, value_name
 
-# Attributes of a program of instructions: offsets of its inputs and outputs in their regions.
+# Attributes of a program of instructions: offsets of inputs and outputs in the memory regions.
 INPUT_OFFSETS, OUTPUT_OFFSETS = "npu.input_offsets", "npu.output_offsets"
 # Attribute of a program: the arena buffers that are live at the instruction with the highest arena use.
 SRAM_PEAK = "npu.sram_peak"
@@ -47,8 +47,7 @@ CHAINS = "npu.chains"
 TILED_FOR = "npu.tiled_for"
 # Attribute of a program before prefetching of constants: options of the prefetching, as a dictionary.
 PREFETCH = "npu.prefetch"
-# Attribute of a program: for each operation that is computed with the tiles of another, the name of the other
-# operation.
+# Attribute of a program: maps operations that are computed with the tiles of another operation to the other operation.
 FUSED = "npu.fused"
 _DECLARED = ("sym_name", "function_type")
 
@@ -86,7 +85,7 @@ class ProgramOp(IRDLOperation):
 
     @property
     def output_names(self) -> tuple[str, ...]:
-        """Tensor names of the outputs, or "" for unnamed ones."""
+        """Tensor names of the outputs, or "" for unnamed outputs."""
         names = location_names(self.location)
         return tuple(names[index] if index < len(names) else "" for index in range(len(self.output_types)))
 
@@ -115,7 +114,7 @@ class ProgramOp(IRDLOperation):
 
 
 def create_programs(module: ModuleOp, segments: Iterable[SegmentOp]) -> None:
-    """Add a program to ``module`` for each segment that lacks one. It replaces code for another target."""
+    """Add a program to ``module`` for each segment that lacks a program. It replaces code for another target."""
     known = lowered_symbols(module)
     for segment in segments:
         if isinstance(other := known.get(segment.sym_name.data), ProgramOp):
@@ -139,7 +138,7 @@ def make_program(segment: SegmentOp) -> ProgramOp:
 def distinct_names(block: Block) -> list[tuple[str, ...]]:
     """Return distinct names for the results of each operator in ``block``, in order.
 
-    Unique tensor names are kept. A tensor without a name gets the operator's name; a repeated name gets the operator's
+    Unique tensor names are kept. A tensor without a name gets the operator's name. A repeated name gets the operator's
     number. Models need no names, but programs identify layers by names.
     """
     found = [(number, op, result) for number, op in enumerate(_operators(block)) for result in op.results]

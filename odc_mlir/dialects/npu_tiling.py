@@ -2,7 +2,7 @@
 
 A resident result stays in the tile buffer until its last use. Examples: ``#npu.tiling<rows = 4, cols = 56, group = 64,
 block = 64, k_slice = 32, outer = groups>``, ``#npu.resident<top = 1, left = 1, fill = -128>``. The text omits fields
-with their default value.
+with the default value.
 """
 
 from __future__ import annotations
@@ -45,14 +45,13 @@ class Tiling:
     computes ``block`` channels from ``k_slice`` input channels, and accumulators add up the input slices. If
     ``sliced``, the tile buffer holds one slice of the input at a time, instead of all channels.
 
-    ``outer``: "tiles" loops over tiles, then over groups. "groups" loops over groups, then over tiles, and needs the
-        weights of one group at a time.
-    ``keeps_weights``: weights are loaded once (once per group if groups are the outer loop) instead of once per use.
-    ``keeps_params``: scales and biases are loaded once.
-    ``ring``: rows that neighbouring tiles share stay in the tile buffer.
-    ``in_slots``, ``out_slots``: number of tile buffers; 0 if the input or the result is resident.
-    ``operand_slots``: number of tile buffers for the second operand of a fused element-wise operation, else 0.
-    ``shape``: index of the array shape, as in the instruction.
+    ``outer``: "tiles" loops over tiles, then groups. "groups" loops over groups, then tiles, and needs the weights of
+    one group at a time. ``keeps_weights``: weights are loaded once (once per group if groups are the outer loop)
+    instead of once per use. ``keeps_params``: scales and biases are loaded once. ``ring``: rows that neighbouring tiles
+    share stay in the tile buffer. ``in_slots``, ``out_slots``: number of tile buffers, or 0 if the input or the result
+    is resident. ``operand_slots``: number of tile buffers for the second operand of a fused element-wise operation,
+    else
+    0. ``shape``: index of the array shape, as in the instruction.
     """
 
     rows: int

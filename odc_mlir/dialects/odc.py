@@ -80,7 +80,7 @@ _ALWAYS_PRINTED = ("memory", "prefer", "numerics")
 class TargetChoice:
     """Compilation target and options.
 
-    ``target`` is the name of a shipped target or a .toml file. ``sram_limit`` is in bytes; None allows all SRAM. If
+    ``target`` is the name of a shipped target or a .toml file. ``sram_limit`` is in bytes. None allows all SRAM. If
     ``allow_host``, operators that exceed the SRAM limit may go to the host. The last four fields are options of
     ``npu-choose-segments``, for passes that form segments again.
     """
@@ -250,8 +250,8 @@ class YieldOp(AbstractYieldOperation[Attribute]):
 class SegmentOp(IRDLOperation):
     """A subgraph compiled for the target.
 
-    ``circle`` holds the operators of the model and never changes: host fallback, reports and recompilation read it. Its
-    arguments are the operands; ``odc.yield`` returns the results. The lowered form of a segment is the module's symbol
+    ``circle`` holds the operators of the model and never changes: host fallback, reports and recompilation read it. The
+    arguments are the operands. ``odc.yield`` returns the results. The lowered form of a segment is the module's symbol
     of the same name: an ``npu.program`` or a module of native functions. It does not exist before the lowering.
 
     Operators of ``circle`` may write an argument that is a variable. If ``odc.yield`` returns such an argument, the

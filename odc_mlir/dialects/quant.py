@@ -24,7 +24,7 @@ from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import QuantParams
 from odc_mlir.support.floats import are_scales, float32_text, parse_real
 
-# Storage types that upstream's syntax can name; wider ones need #circle.qparams.
+# Storage types that upstream's syntax can name. Wider types need #circle.qparams.
 STORAGE_WORDS = {
     ("i" if dtype.kind == "int" else "u") + str(dtype.bits): dtype.name
     for dtype in DTYPES.values()

@@ -91,7 +91,7 @@ def llvm_text(module: ModuleOp) -> str:
 
 
 def _define_choice(function: Any) -> None:
-    """Define ``function(a, b, x, y)``: select ``x`` if the comparison in its name is true, else ``y``.
+    """Define ``function(a, b, x, y)``: select ``x`` if the comparison in the name is true, else ``y``.
 
     xDSL's comparisons and selections do not accept vectors, but LLVM's do.
     """
@@ -161,7 +161,7 @@ def _entry(inner: str, name: str, tensors: int, constants: memoryview) -> str:
 
 
 def fill(template: str, **texts: object) -> str:
-    """Return the text of a C template with every ``$name`` replaced by its value in ``texts``."""
+    """Return the text of a C template. ``texts[name]`` replaces ``$name``."""
     return Template(Path(__file__).with_name("c_templates").joinpath(template).read_text()).substitute(texts)
 
 

@@ -105,7 +105,7 @@ def plain_data(attribute: Attribute) -> Any:
 
 
 class Emitted(NamedTuple):
-    """Instruction of a program and its operation, which is None for a loop."""
+    """Instruction of a program and the operation (None for a loop)."""
 
     instr: Instr
     op: InstructionOp | None
@@ -248,7 +248,7 @@ def _version() -> tuple[int, int, int]:
 
 @dataclass(frozen=True)
 class NpuListingTarget(XdslTarget):
-    """Listings of all programs, each after a comment with its name. The assembler reads a single listing."""
+    """Listings of all programs. Comments name the programs. The assembler reads a single listing."""
 
     name = "npu-listing"
 

@@ -99,7 +99,7 @@ def _is_data(file: Path, folder: Path) -> bool:
 
 
 def _arrays(path: Path, inputs: Sequence[TensorInfo]) -> Samples:
-    """Read an NPZ or HDF5 file. Unnumbered arrays that do not fit their inputs hold samples along axis 0."""
+    """Read an NPZ or HDF5 file. Unnumbered arrays that do not fit the inputs hold samples along axis 0."""
     ranks = [None if info.shape is None else len(info.shape) for info in inputs]
     samples = read_samples(path, ranks)
     if samples.layout != "single" or (samples.labels is None and _fits(samples.records[0], inputs)):
@@ -113,7 +113,7 @@ def _fits(record: Sequence[Array], inputs: Sequence[TensorInfo]) -> bool:
         or (
             array.ndim == len(info.shape)
             and all(dim in (None, size) for dim, size in zip(info.shape, array.shape, strict=True))
-            # An unknown first dimension is the batch; several entries along it are samples.
+            # An unknown first dimension is the batch. Several entries along this dimension are samples.
             and not (info.shape and info.shape[0] is None and array.shape[0] > 1)
         )
         for array, info in zip(record, inputs, strict=True)

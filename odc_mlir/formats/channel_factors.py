@@ -1,7 +1,7 @@
 """Factors of equalised channels, stored as metadata of a model file.
 
-With the factors, tensors of the equalised model can be compared with the original's. There is one factor for each
-element along a tensor's last axis, or along several last axes.
+With the factors, tensors of the equalised model can be compared with the original's. There is a factor for each element
+along the last axis of a tensor, or along several last axes.
 """
 
 from __future__ import annotations

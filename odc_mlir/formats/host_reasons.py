@@ -1,4 +1,4 @@
-"""Reasons for operators on the host. Placement rules write them to plans; reports parse and group them."""
+"""Reasons for operators on the host. Placement rules write reasons to plans. Reports parse and group reasons."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Kinds of output files, recognised by their content and never by name.
+"""Kinds of output files, recognised by content and never by name.
 
-This module imports nothing heavy: commands declare their arguments with these kinds, and ``--help`` must be fast.
+This module imports nothing heavy: commands declare arguments with these kinds, and ``--help`` must be fast.
 """
 
 from __future__ import annotations

@@ -264,7 +264,7 @@ def format_config(settings: Mapping[str, str]) -> bytes:
 
 MAX_MEMBERS = 10_000
 MAX_MEMBER_BYTES = 2 << 30  # size limit of a flatbuffer, and therefore of a model
-# Largest ratio of the size of members to the size of their archive, with some slack for small archives of zeros. Real
+# Largest ratio of the size of members to the size of an archive, with some slack for small archives of zeros. Real
 # weights compress less; archives beyond this limit are attacks on memory.
 MAX_EXPANSION = 200
 _EXPANSION_SLACK_BYTES = 16 << 20

@@ -43,9 +43,9 @@ class NativeSegment:
     """One segment: object code, constants and calling convention.
 
     ``entry`` takes pointers to inputs, outputs, arena and constants, aligned to ``alignment_bytes``. It may read
-    ``slack_bytes`` after each of these buffers, and write them after outputs and arena.
-    ``part_entry`` is the entry for several threads, or "" for a segment that is not divided. It also takes pointers to
-    ``scratch_bytes`` per thread and to a 64-bit zero, the index of the calling thread, and the number of threads.
+    ``slack_bytes`` after each of these buffers, and write ``slack_bytes`` after outputs and arena. ``part_entry`` is
+    the entry for several threads, or "" for a segment that is not divided. It also takes pointers to ``scratch_bytes``
+    per thread and to a 64-bit zero, the index of the calling thread, and the number of threads.
     """
 
     target: str
@@ -88,7 +88,7 @@ def read_stamps(data: bytes) -> tuple[str, str, tuple[str, ...]]:
 
 
 def check_whole(data: bytes) -> None:
-    """Compare a file with its checksum, without parsing. Raises PackageError."""
+    """Compare a file with the checksum, without parsing. Raises PackageError."""
     _check_magic(data)
     body = memoryview(data)[_HEADER:]
     if len(data) < _HEADER or hashlib.sha256(body).digest() != data[len(MAGIC) + 8 : _HEADER]:

@@ -1,9 +1,8 @@
 """Output files, written completely or not at all. All commands and functions follow the same rules.
 
-Files of this project are replaced if they are recognised: packages by the digests in their manifest, single files by
-their kind (:mod:`odc_mlir.formats.kinds`). Empty files, devices and pipes are also replaced. All others need
-``overwrite``. Even with ``overwrite``, other files in a folder stay, files and folders do not replace each other, and
-inputs stay.
+Files of this project are replaced if they are recognised: packages by the digests in the manifest, single files by kind
+(:mod:`odc_mlir.formats.kinds`). Empty files, devices and pipes are also replaced. All others need ``overwrite``. Even
+with ``overwrite``, unrelated files in a folder stay, files do not replace folders or vice versa, and inputs stay.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def _write_special(target: Path, chunks: Sequence[bytes | bytearray | memoryview
 
 
 def sync_folder(path: str | os.PathLike[str]) -> None:
-    """Flush the names in a folder to the disk, if the system supports that, so that they survive a power loss."""
+    """Flush the names in a folder to the disk, if the system supports that. The names then survive a power loss."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -69,7 +68,7 @@ def sync_folder(path: str | os.PathLike[str]) -> None:
 def exchange(first: Path, second: Path) -> bool:
     """Exchange two files or folders atomically. Returns False, without a change, if the system cannot do that.
 
-    Two renamings instead would leave a moment without a folder for other processes.
+    With two renamings instead, the folder would be missing for a moment.
     """
     try:
         import ctypes

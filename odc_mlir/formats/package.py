@@ -205,7 +205,7 @@ def read_package(path: str | os.PathLike[str]) -> PackageFiles:
 
 
 def open_members(path: str | os.PathLike[str]) -> Mapping[str, bytes]:
-    """Open the directory or zip at ``path`` without reading its files. Raises PackageError."""
+    """Open the directory or zip at ``path``. Files are not read. Raises PackageError."""
     file = Path(path)
     with located(str(path)):
         if not file.exists():

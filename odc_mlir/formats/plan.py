@@ -1,7 +1,7 @@
 """Plans (``plan.json``): which operators of a package's model run on the host, and which in a segment.
 
 A plan holds no graph and no constants: operators and tensors are indices into the first subgraph of ``model``. This
-module checks the text of a plan; :func:`odc_mlir.runtime.execution.plan.check_plan` compares it with its model.
+module checks the text of a plan. :func:`odc_mlir.runtime.execution.plan.check_plan` compares it with the model.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class SegmentStep:
 
     @property
     def passed(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Tensors that each run transfers: inputs and outputs without states on the device."""
+        """Tensors that every run transfers: inputs and outputs except states on the device."""
         return others(self.inputs, (i for i, _ in self.states)), others(self.outputs, (o for _, o in self.states))
 
     @property

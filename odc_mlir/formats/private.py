@@ -1,8 +1,8 @@
 """Private files of the cache, and memos: results of earlier runs by key.
 
 This module opens all files of a cache. It follows no links, reads only regular files of this user, and restricts too
-wide permissions. A memo is a JSON file whose first line is its digest. Damaged, foreign and large memos count as empty.
-The caller identifies a memo by everything that its results depend on, except their keys.
+wide permissions. A memo is a JSON file with a digest in the first line. Damaged, foreign and large memos count as
+empty. The caller identifies a memo by everything that the results depend on, except keys of results.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _kind(mode: int) -> str:
 def open_file(path: Path, flags: int = os.O_RDONLY) -> int:
     """Return a descriptor of the file at ``path``. Raises FileNotFoundError and CacheError.
 
-    ``flags`` are those of :func:`os.open`. A new file gets permissions for its owner only.
+    ``flags``: flags of :func:`os.open`. A new file gets permissions for its owner only.
     """
     try:
         descriptor = os.open(path, flags | _SAFELY, FILE_MODE)
@@ -170,7 +170,7 @@ def check_file(path: Path) -> None:
 
 
 def make_empty_file(path: Path) -> None:
-    """Create the file unless it exists, without closing a descriptor (see :func:`check_file`). Raises OSError."""
+    """Create the file if it is missing. Never close a descriptor of it (see :func:`check_file`). Raises OSError."""
     temporary = path.with_name(f".odc-{secrets.token_hex(8)}.tmp")
     try:
         os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFELY, FILE_MODE))
@@ -210,7 +210,7 @@ MAX_FILES = 8  # limit on memos of a kind, one per target and version of the com
 
 
 class Memo:
-    """Results by key. Without ``path``, they are kept in memory only."""
+    """Results by key. If ``path`` is None, results are only in memory."""
 
     def __init__(self, path: Path | None = None, results: dict[str, Any] | None = None) -> None:
         self._path = path
@@ -237,7 +237,7 @@ class Memo:
         self._results[key] = self._found[key] = result
 
     def save(self) -> None:
-        """Write the new results, merged with those that other processes have written since."""
+        """Write the new results, merged with results that other processes have written since."""
         if self._path is None or not self._found:
             return
         try:

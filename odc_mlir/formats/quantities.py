@@ -98,7 +98,7 @@ def model_name(source: Any) -> str:
     return path.stem if path.suffix.lower() in _MODEL_SUFFIXES else path.name
 
 
-# Metrics with a unit, and metrics that are shares. Others are plain numbers.
+# Metrics with a unit, and metrics that are shares. Other metrics are plain numbers.
 _QUALITY = {
     "sqnr_db": ("SQNR", decibel_text),
     "top1_match": ("same answers", share_text),
@@ -131,7 +131,7 @@ def without_far_text(count: int) -> str:
 
 
 def quality_text(metric: str, value: float | None, beside: float | None = None) -> str:
-    """Format a metric with its unit, with enough digits to differ from ``beside``."""
+    """Format a metric with the unit, and with enough digits to differ from ``beside``."""
     if value is None:
         return NOTHING
     write = _QUALITY[metric][1] if metric in _QUALITY else _plain_text
@@ -162,7 +162,7 @@ class Names:
 
 
 def distinct(names: Sequence[str], others: Sequence[str]) -> list[str]:
-    """Return unique and non-empty ``names``. Entries of ``others`` replace empty or repeated ones."""
+    """Return unique and non-empty ``names``. Entries of ``others`` replace empty or repeated names."""
     known, used = Names(names), set[str]()
     found = []
     for name, other in zip(names, others, strict=True):

@@ -4,8 +4,8 @@ NPZ: ``in_J`` is tensor J of the only sample, or, on request, of all samples alo
 ``in_K_J`` is tensor J of sample K. Outputs are called ``out_J`` or ``out_K_J``.
 NPY: the only input, of one sample or all.
 HDF5: ``/value/J`` for one sample, ``/value/K/J`` for many.
-Other tensors are stored under their names. In NPZ, numbered samples have the prefix ``K/``. In HDF5, the tensors are
-below ``/tensor`` or ``/tensor/K``. A tensor whose name is also a folder is ``NAME/value``.
+Other tensors are stored under the tensors' names. In NPZ, numbered samples have the prefix ``K/``. In HDF5, the tensors
+are below ``/tensor`` or ``/tensor/K``. A tensor whose name is also a folder is ``NAME/value``.
 """
 
 from __future__ import annotations
@@ -276,7 +276,7 @@ def _joined(arrays: list[Array]) -> Array:
 
 
 def _plain(array: Array) -> Array:
-    """Convert strings to bytes of fixed size, which both formats store without pickling."""
+    """Convert strings to bytes of fixed size. Both formats store such bytes without pickling."""
     return array.astype(np.bytes_) if array.dtype == object else array
 
 

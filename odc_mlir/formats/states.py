@@ -26,9 +26,9 @@ Tensor = TypeVar("Tensor")
 
 @dataclass(frozen=True, slots=True)
 class StatePair:
-    """One state: the output that updates it, the input that reads it, and its initial bytes.
+    """A state: the output that updates it, the input that reads it, and the initial bytes.
 
-    Without ``initial``, the state starts at real zero, which is the zero point of quantised tensors.
+    If ``initial`` is missing, the state starts at real zero, the zero point of quantised tensors.
     """
 
     output: str
@@ -99,8 +99,8 @@ def positions(
 def places_of(pairs: Sequence[StatePair], inputs: Sequence[str], outputs: Sequence[str]) -> tuple[tuple[int, int], ...]:
     """Return the indices of the output and the input of each pair among these names.
 
-    If several outputs have the same name, the last ones are used, one per pair. Raises OptionError for unknown names
-    and for an input in two pairs.
+    If several outputs have the same name, the last outputs are used, one output per pair. Raises OptionError for
+    unknown names and for an input in two pairs.
     """
     found: list[tuple[int, int]] = []
     for pair in pairs:
@@ -125,7 +125,7 @@ def _indices_of(pair: StatePair, name: str, names: Sequence[str], what: str) -> 
 
 
 def check_types(pair: StatePair, output: TensorInfo, input: TensorInfo) -> None:
-    """Raise OptionError unless both tensors have the same static type, and the initial value has its size."""
+    """Raise OptionError if static types of the tensors differ, or if the initial value has a different size."""
     types = [type_text(ResultType(info.dtype, info.shape)) for info in (output, input)]
     if types[0] != types[1] or "?" in types[0] or "..." in types[0]:
         raise OptionError(
@@ -157,7 +157,7 @@ def _quant_text(info: TensorInfo) -> str:
 
 
 def others(items: Sequence[Tensor], taken: Iterable[int]) -> tuple[Tensor, ...]:
-    """Return ``items`` except those at the indices ``taken``, which belong to states."""
+    """Return ``items`` except items at the indices ``taken``, which belong to states."""
     hidden = set(taken)
     return tuple(item for position, item in enumerate(items) if position not in hidden)
 

@@ -93,7 +93,7 @@ class JsonTokenizer:
         self.ends: tuple[int, ...] = tuple(id for id in found if id is not None)
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of ``text``, including those of the file's template."""
+        """Return the ids of ``text``, including ids of the file's template."""
         return list(self._inner.encode(text).ids)
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -105,7 +105,7 @@ Tokenizer = Llama2Tokenizer | JsonTokenizer
 
 
 def read_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
-    """Return the tokenizer in a file, by its content. Raises InputError for a damaged file, or UnsupportedError."""
+    """Return the tokenizer in a file of either kind. Raises InputError for a damaged file, or UnsupportedError."""
     data = read_regular(Path(path))
     location = os.fspath(path)
     return JsonTokenizer(data, location) if data.lstrip()[:1] == b"{" else Llama2Tokenizer(data, location)

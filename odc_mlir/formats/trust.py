@@ -1,8 +1,9 @@
 """Trust in machine code: a record in the user's cache for every segment that was compiled on this machine.
 
-Code of a package runs only with the user's consent, or if the package has one model and either this process compiled
-the code or ``trusted/<key>`` exists in the cache. The key is a digest of the code, the model, and the operators and
-tensors that the plan binds to the code. Records in a folder that others own or can write to do not count.
+Code of a package runs only with the user's consent or a record. A record counts only for a package with one model:
+either this process compiled the code, or ``trusted/<key>`` exists in the cache. The key is a digest of the code, the
+model, and the operators and tensors that the plan binds to the code. Records in a folder that other users own or can
+write to do not count.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ MAX_RECORDS = 10_000  # limit on records; the least recently used are deleted
 
 
 def compiled_here(files: PackageFiles) -> PackageFiles:
-    """Return ``files`` marked as compiled by this process. This process needs no record for their code."""
+    """Return ``files`` marked as compiled by this process. This process then needs no record in the cache."""
     if files.plan is None or files.plan.extension == DEFAULT_EXTENSION:  # data, not code
         return files
     return replace(files, compiled_here=frozenset(_key(files, step) for step in files.plan.segments))

@@ -353,7 +353,7 @@ _OTHER_READER = "write a .circle file, or with any_reader (--any-reader) a .tfli
 
 
 class ModelFile:
-    """Base class of results with a ``model``, which can be written in both formats.
+    """Base class of results with a ``model`` that can be written as Circle or TFLite file.
 
     ``of_codes`` is advice for operators that LiteRT supports, but not on codes.
     """
@@ -368,7 +368,7 @@ class ModelFile:
     def to_tflite(self, *, any_reader: bool = False) -> bytes:
         """Return the model as a TFLite file.
 
-        Raises UnsupportedError for parts that TFLite cannot express, or, unless ``any_reader``, that LiteRT cannot run.
+        Raises UnsupportedError for parts that TFLite cannot express. Unless ``any_reader``, LiteRT must run all parts.
         """
         return _tflite_file(self.model, any_reader, self.of_codes)
 

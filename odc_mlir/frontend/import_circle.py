@@ -1,6 +1,6 @@
 """Import of model files into the ``circle`` dialect: ``import_model``, and ``load_module`` for any file with a model.
 
-A subgraph becomes a function, and an operator becomes an operation. Constants precede their first user. Locations hold
+A subgraph becomes a function, and an operator becomes an operation. Constants precede the first user. Locations hold
 names of tensors. The rest of the file becomes module attributes for :mod:`.export_circle`.
 """
 
@@ -431,9 +431,9 @@ def _detail(table: str, key: str, value: Any, tensor_attribute: TensorToAttribut
 
 
 def _constant_shape(tensor: Tensor, data: memoryview) -> Shape | None:
-    """Return the shape of a constant, which is static even if its signature has unknown dimensions.
+    """Return the shape of a constant. It is static even if the shape signature has unknown dimensions.
 
-    A constant without a shape is a scalar if it has the bytes of one element.
+    A constant without a shape is a scalar if it has as many bytes as an element.
     """
     shape = tensor.shape
     bits = DTYPES[tensor.dtype].bits

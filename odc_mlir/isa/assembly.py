@@ -1,6 +1,6 @@
 """Assembly text of programs, and the text form of a ``.npu`` file.
 
-Each line holds one instruction with fields ``field=value``. Zero fields are omitted::
+A line holds an instruction with fields ``field=value``. Zero fields are omitted::
 
     load  source=arena:0x40 size0=24 size1=1 size2=1 wait=3 post=4,5   ; a comment
     sync@mac  wait=4
@@ -9,8 +9,8 @@ Each line holds one instruction with fields ``field=value``. Zero fields are omi
 A value is a number (with any Python base prefix), an enum name, or ``region:offset`` for memory addresses. ``wait`` and
 ``post`` list semaphores. ``step.field`` is an address step, for which the instruction gets a step block.
 
-The text form of a file begins with directives of one line each (``.metadata {…}``, ``.input {…}``, ``.bytes 0102…``)
-and assembles to the same bytes. A listing without the ``.bytes`` lines cannot be assembled.
+The text form of a file begins with lines of directives (``.metadata {…}``, ``.input {…}``, ``.bytes 0102…``) and
+assembles to the same bytes. A listing without the ``.bytes`` lines cannot be assembled.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def disassemble(instructions: Iterable[Instr]) -> str:
 
 
 def format_instruction(instr: Instr) -> str:
-    """Return the text of one instruction, without a newline."""
+    """Return the text of an instruction, without a newline."""
     spec = instr.spec
     words = [spec.mnemonic if spec.queue is not None else f"{spec.mnemonic}@{instr.queue.name.lower()}"]
     for field in spec.fields:

@@ -1,8 +1,8 @@
 """Conversion between instructions and bytes, driven by the instruction table.
 
-An instruction is a little-endian integer of 16-byte granules: the prefix, then its fields, least significant bit first
-without gaps, zero bits up to the end of the last granule, and an optional step block. The encoding is canonical:
-:func:`encode` of a decoded instruction returns the same bytes. Unused bits must be zero.
+An instruction is a little-endian integer of 16-byte granules: prefix, fields, zero bits up to the end of the last
+granule, and an optional step block. Fields start at the least significant bit and have no gaps. The encoding is
+canonical: :func:`encode` of a decoded instruction returns the same bytes. Unused bits must be zero.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compact form of programs, described in ``docs/npu.md``, "Compact form", and a reader for both forms.
+"""Compact form of programs (``docs/npu.md``, "Compact form"), and a reader for compact and plain programs.
 
 Most instructions differ from a recent instruction in a few bytes of addresses and semaphores. The compact form stores
 only these bytes. It expands to the bytes of :mod:`odc_mlir.isa.codec`.

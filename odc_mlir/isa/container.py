@@ -60,7 +60,7 @@ class SectionKind(IntEnum):
 _KNOWN = frozenset(SectionKind) - {SectionKind.RELOCATION}
 _REQUIRED = (SectionKind.CODE, SectionKind.TENSORS, SectionKind.METADATA)
 
-# Sizes of the element types of inputs and outputs. Types of instructions come first, in the order of their codes.
+# Sizes of the element types of inputs and outputs. Types of instructions come first, in the order of codes.
 ELEMENT_BYTES = {"uint8": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8}
 _TYPE_NAMES = tuple(ELEMENT_BYTES)
 
@@ -125,7 +125,7 @@ class Container:
 
     @property
     def states(self) -> tuple[tuple[int, int], ...]:
-        """Indices of the input and the output of each state, which share their memory."""
+        """Indices of the input and the output of each state. Input and output share memory."""
         return tuple((source, result) for source, result in self.metadata.get(STATES, ()))
 
     def result_names(self, own: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
@@ -212,7 +212,7 @@ def read_stamps(data: bytes | memoryview) -> Stamps:
 
 
 def check_whole(data: bytes | memoryview) -> None:
-    """Check size and checksums of a file without parsing its contents. Raises PackageError."""
+    """Check size and checksums of a file. The contents are not parsed. Raises PackageError."""
     _read_header(memoryview(data).cast("B"))
 
 

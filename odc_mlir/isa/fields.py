@@ -3,10 +3,10 @@
 Effects are the memory areas that an instruction reads and writes. An area begins at an address field and is measured in
 units of its memory. Two instructions that access disjoint columns of the same rows count as conflicting.
 
-A cost consists of lines ``name = expression`` in Python's syntax. docs/npu.md prints them; the stepped simulation and
-the cost model evaluate them. Expressions use fields of the instruction (words for enum fields), previous lines,
-:data:`FUNCTIONS` and keys of the target (``vector.start_cycles``). Lines in :data:`DELAYS` and :data:`WIDTHS` cost
-time.
+A cost consists of lines ``name = expression`` in Python's syntax. docs/npu.md prints the lines. The stepped simulation
+and the cost model evaluate the lines. Expressions use fields of the instruction (words for enum fields), previous
+lines, :data:`FUNCTIONS` and keys of the target (``vector.start_cycles``). Lines in :data:`DELAYS` and :data:`WIDTHS`
+cost time.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class Region(IntEnum):
 
 
 class Space(StrEnum):
-    """Memory of a buffer. The first four are regions bound at run time, the others local memories of the NPU."""
+    """Memory of a buffer. The first four are regions bound at run time. All others are local memories of the NPU."""
 
     CONSTANTS = "constants"
     ARENA = "arena"
@@ -336,10 +336,10 @@ class Instruction:
 
     @cached_property
     def place_steps(self) -> tuple[tuple[int, bool, int], ...]:
-        """Index of each of :attr:`places`, whether it is fixed in loops, and the width of its step."""
+        """Indices of :attr:`places`, whether the place is fixed in loops, and the width of the address step."""
         return tuple((number, field.fixed, field.step_bits) for number, field in enumerate(self.places))
 
     @cached_property
     def addresses(self) -> tuple[Field, ...]:
-        """Fields that a step block advances, in order. Their ``step_bits`` fit in one block."""
+        """Fields that a step block advances, in order. The sum of ``step_bits`` fits in a block."""
         return tuple(f for f in self.places if not f.fixed)

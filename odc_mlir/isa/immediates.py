@@ -1,7 +1,7 @@
 """Records of the fields of an instruction that are not addresses.
 
 Programs have tens of thousands of instructions that differ mostly in addresses. Instructions with equal immediates
-share one object, so derived data are computed once: checks, accessed areas, text, cost.
+share an object. Derived data are therefore computed once: checks, accessed areas, text, cost.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MOST_SHARED = 1 << 16  # limit on cached records, larger than the largest netwo
 
 
 class Immediates:
-    """Immediates of an instruction, one code per :attr:`Instruction.immediates`. Created by :func:`shared`."""
+    """Immediates of an instruction: a code for each of :attr:`Instruction.immediates`. Created by :func:`shared`."""
 
     def __init__(self, spec: Instruction, codes: tuple[int, ...]) -> None:
         self.spec = spec
@@ -61,7 +61,7 @@ class Immediates:
 
 
 def shared(mnemonic: str, fields: Mapping[str, int | str]) -> Immediates:
-    """Return the common record of all equal ``fields``. Enum values are names or codes; missing fields are 0."""
+    """Return the common record of all equal ``fields``. Enum values are names or codes. Missing fields are 0."""
     return _of_items(mnemonic, tuple(fields.items()))
 
 

@@ -1,8 +1,8 @@
 """Instruction table: the only declaration of the NPU's instruction set.
 
-A row in :mod:`odc_mlir.isa.table` declares fields, accessed areas and cost. Encoder, decoder, assembler, disassembler,
-IR operations, scheduling order, program checks, costs of the stepped simulator, tables in ``docs/npu.md`` and random
-test programs derive from the rows. ``docs/npu.md`` defines what each instruction computes.
+A row in :mod:`odc_mlir.isa.table` declares fields, accessed areas and cost. These rows define encoder, decoder,
+assembler, disassembler, IR operations, scheduling order, program checks, costs of the stepped simulator, tables in
+``docs/npu.md`` and random test programs. ``docs/npu.md`` defines what each instruction computes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Coding of weights, which ``wload`` decodes. ``docs/npu.md`` describes the format in section "wload".
 
 A stream consists of a header and codewords, most significant bit first. The codeword of a byte depends on the rank of
-its distance from a centre. The number of codewords of each length defines a code, so neither file nor decoder has a
-symbol table.
+its distance from a centre. The number of codewords of each length defines a code. No symbol table is therefore needed.
 """
 
 from __future__ import annotations
@@ -264,7 +263,7 @@ def _count_bits(size: int) -> int:
 
 
 def _join_runs(symbols: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Replace repetitions of rank 0 by runs: the longest run as often as possible, then shorter ones."""
+    """Replace repetitions of rank 0 by runs: the longest run as often as possible, then shorter runs."""
     zero = symbols == 0
     edges = np.flatnonzero(np.diff(np.concatenate(([False], zero, [False])).astype(np.int8)))
     starts, sizes = edges[::2], edges[1::2] - edges[::2]

@@ -1,8 +1,8 @@
 """Correction of biases by the mean error of quantised results.
 
-Rounded weights and clipped activations shift the mean of a layer's results. The bias is added to all results of its
-channel, so the difference of the means, in units of the bias's scale, corrects the shift. See Nagel et al., "Data-free
-quantization through weight equalization and bias correction", 2019, section 4.2; here, means are measured.
+Rounded weights and clipped activations shift the mean of a layer's results. The bias is added to all results of a
+channel. The difference of the means, in units of the bias scale, therefore corrects the shift. See Nagel et al.,
+"Data-free quantization through weight equalization and bias correction", 2019, section 4.2. Here, means are measured.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Packed weights: GGML's blocks of 32 elements, and binary codes.
 
 The elements of a block are neighbours along the last axis, with common half-precision parameters. In the 16 bytes of a
-four-bit block, low nibbles hold the first 16 elements, and high nibbles the others.
+four-bit block, low nibbles hold the first 16 elements, and high nibbles hold the last 16 elements.
 """
 
 from __future__ import annotations
@@ -110,10 +110,10 @@ def decode_weights(
 ) -> NDArray[np.float32]:
     """Return float32 weights ``[O, hidden]`` from ``scales [R]``, ``words [R, W]`` and ``clusters [K, 2]``.
 
-    Each row is a sum of a few vectors of signs with one scale per vector. Rows form clusters of ``(planes, rows)``. A
-    cluster stores its planes in order, and each plane its rows. The signs of a row are bits of int32 words. Scales are
-    in the same order. ``hidden`` is at most ``32 * W``. The first sign of a word is its lowest bit if ``lowest_first``,
-    else its highest bit. A set bit means +1 if ``one_is_plus``, else -1.
+    A row is a sum of a few scaled vectors of signs. Rows form clusters of ``(planes, rows)``. A cluster stores planes
+    in order, and a plane stores rows in order. The signs of a row are bits of int32 words. Scales are in the same
+    order. ``hidden`` is at most ``32 * W``. The first sign of a word is its lowest bit if ``lowest_first``, else its
+    highest bit. A set bit means +1 if ``one_is_plus``, else -1.
     """
     shifts = np.arange(_WORD_BITS, dtype=np.uint32)
     shifts = shifts if lowest_first else shifts[::-1]

@@ -16,7 +16,7 @@ Array = NDArray[Any]
 def to_integers(x: Array, dtype: np.dtype[Any], low: int | None = None, high: int | None = None) -> Array:
     """Return real ``x`` truncated toward zero and saturated to ``[low, high]``. NaN gives ``high``.
 
-    By default, the limits are those of ``dtype``.
+    Default limits are the limits of ``dtype``.
     """
     with np.errstate(invalid="ignore"):
         return integer_converter(x.dtype, dtype, low, high)(x)
@@ -25,7 +25,7 @@ def to_integers(x: Array, dtype: np.dtype[Any], low: int | None = None, high: in
 def integer_converter(
     source: np.dtype[Any], dtype: np.dtype[Any], low: int | None = None, high: int | None = None
 ) -> Callable[[Array], Array]:
-    """Return :func:`to_integers` for reals of the dtype ``source``, without suppressing numpy's warnings."""
+    """Return :func:`to_integers` for reals of the dtype ``source``. Numpy's warnings are not suppressed."""
     limits = np.iinfo(dtype)
     smallest, largest = limits.min if low is None else low, limits.max if high is None else high
     real = np.dtype(np.float32) if source == np.float16 else source

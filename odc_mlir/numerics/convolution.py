@@ -56,7 +56,7 @@ def convert_bias(
 
 @dataclass(frozen=True, slots=True)
 class ConvFilter:
-    """Prepared filter ``[O, kh, kw, I]``: one matrix ``[kh*kw*I, O/groups]`` per group."""
+    """Prepared filter ``[O, kh, kw, I]``: a matrix ``[kh*kw*I, O/groups]`` per group."""
 
     groups: tuple[Matrix, ...]
     kernel: Pair
@@ -85,7 +85,7 @@ class DepthwiseFilter:
         return int(self.weights.shape[0]), int(self.weights.shape[1])
 
     def repeated(self, columns: int) -> NDArray[Any]:
-        """Return the weights for a row of ``columns`` results, ``[kh, kw, columns*C*M]``, from a cache of one."""
+        """Return the weights for a row of ``columns`` results, ``[kh, kw, columns*C*M]``. The last result is cached."""
         found = self._repeated.get(columns)
         if found is None:
             found = np.tile(self.weights, (1, 1, columns))
@@ -214,7 +214,7 @@ def _input_of(x: NDArray[Any], tile: ResultTile, in_zero: int, dtype: np.dtype[A
 
 
 def _view(x: NDArray[Any], shape: tuple[int, ...], strides: tuple[int, ...]) -> NDArray[Any]:
-    """Return a view of ``x`` with another shape and strides, which must stay within its memory."""
+    """Return a view of ``x`` with another shape and strides. The view must stay within the memory of ``x``."""
     if x.flags.c_contiguous:  # ten times as fast as as_strided
         return np.ndarray(shape, x.dtype, x, 0, strides)
     return np.lib.stride_tricks.as_strided(x, shape, strides, writeable=False)
@@ -227,7 +227,7 @@ def tap_view(x: NDArray[Any], window: Window, shape: tuple[int, int, int]) -> ND
 
 
 def _taps_apart(x: NDArray[Any], tile: ResultTile, window: Window, in_zero: int, dtype: Any) -> NDArray[Any] | None:
-    """Return copied taps ``[n, h, w, kh, kw, C]`` of a tile if they are fewer than its input, else None."""
+    """Return copied taps ``[n, h, w, kh, kw, C]`` of a tile, or None if the input of the tile has fewer elements."""
     if tile.padded is None and not in_zero and x.dtype == dtype:
         return None
     spanned = tile.padded or tuple(part.stop - part.start for part in tile.source)
@@ -351,8 +351,8 @@ def depthwise_tile(
     """Return sums ``[n, h, w*C*M]`` or ``[n, h, w, C*M]`` of one padded tile.
 
     Numpy calls process elements that are contiguous in input, weights and result. With stride 1, these are the elements
-    of a row of results. Otherwise, they are the channels, or, for few channels, the columns of one phase modulo the
-    stride.
+    of a row of results. With a larger stride, these are the channels. For few channels, these are the columns of one
+    phase modulo the stride.
     """
     sx, dx = window.stride[1], window.dilation[1]
     channels = int(filters.weights.shape[2])
@@ -453,7 +453,7 @@ def _reaching(size: int, kernel: int, stride: int, pad: int, output: int) -> Pai
 
 
 def _landing(first: int, last: int, offset: int, stride: int, size: int) -> tuple[slice, slice]:
-    """Return slices of the pixels that land in ``[0, size)``, counted from ``first``, and of their positions."""
+    """Return slices of the pixels that land in ``[0, size)``, counted from ``first``, and of the positions."""
     start = max(first, -(offset // stride))
     stop = min(last, (size - 1 - offset) // stride + 1)
     if stop <= start:

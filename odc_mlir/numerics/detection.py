@@ -3,10 +3,10 @@
 TFLite_Detection_PostProcess keeps the order of equal scores. It drops a box whose overlap with a kept box exceeds the
 threshold. The overlap is the intersection over union, or 0 if a box has no area.
 
-In NON_MAX_SUPPRESSION_V4 and V5, the order of equal scores is that of the binary heap in TensorFlow Lite's reference
-kernel. The heap removes its top bottom-up: the hole moves down to a leaf, then the last element fills the hole and
-rises. A selected box returns to the heap and suppresses itself later. A box without area overlaps nothing, not even
-itself, so it is selected repeatedly.
+In NON_MAX_SUPPRESSION_V4 and V5, equal scores have the order of the binary heap in TensorFlow Lite's reference kernel.
+The heap removes its top bottom-up: the hole moves down to a leaf, then the last element fills the hole and rises. A
+selected box returns to the heap and suppresses itself later. A box without area overlaps nothing, not even itself. It
+is therefore selected repeatedly.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def decode_boxes(codes: Floats, anchors: Floats, scales: Floats) -> Floats:
 
 
 def descending(values: Array) -> Array:
-    """Return the indices that sort ``values`` in descending order. Equal values keep their order."""
+    """Return the indices that sort ``values`` in descending order. The order of equal values stays."""
     return np.argsort(-values, kind="stable")
 
 

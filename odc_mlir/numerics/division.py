@@ -1,4 +1,4 @@
-"""Division: of codes by a fixed-point reciprocal, of integers as in C, of reals; and integer powers."""
+"""Division of codes by a fixed-point reciprocal, of integers as in C, and of reals. Integer powers."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def integer_power(a: Array, b: Array) -> Array:
     if not math.prod(shape):
         return np.empty(shape, np.int32)
     limits = np.iinfo(np.int32)
-    # Powers with exponents >= 62 overflow, except powers of -1, 0 and 1, which depend only on the exponent's parity.
+    # Powers with exponents >= 62 overflow, except powers of -1, 0 and 1. These depend only on the exponent's parity.
     left = np.minimum(b, 62 | (b & 1)) if int(b.max()) > 62 else b
     if max(int(a.max()), -int(a.min())) ** int(left.max()) <= limits.max:
         return np.broadcast_to(_power(a, left), shape).astype(np.int32, order="C")

@@ -72,7 +72,7 @@ Quant = tuple[float, int]  # scale, zero point
 def add_params(a: Quant, b: Quant, out: Quant, act: tuple[int, int], dtype: str) -> AddParams:
     """Return parameters of an addition or subtraction of tensors with these (scale, zero point) pairs.
 
-    ``act`` is the result's code range, ``dtype`` its storage dtype (8-bit, or int16 without the power-of-two path).
+    ``act`` and ``dtype`` are code range and storage dtype of the result (8-bit, or int16 except the power-of-two path).
     Raises ModelError for scale ratios that cannot be represented.
     """
     return _sum_params(a, b, out, act, dtype, LEFT_SHIFT_16BIT if np.dtype(dtype).itemsize == 2 else LEFT_SHIFT_8BIT, 1)

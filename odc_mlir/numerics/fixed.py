@@ -1,6 +1,6 @@
 """Fixed-point primitives: multipliers, rounding, requantisation and activation ranges.
 
-The formulas are those of TensorFlow Lite's reference kernels and gemmlowp (double rounding). A real multiplier ``d`` is
+The formulas come from TensorFlow Lite's reference kernels and gemmlowp (double rounding). A real multiplier ``d`` is
 represented as ``q * 2^(e-31)`` with an int32 ``q`` and a small signed ``e``.
 """
 
@@ -140,7 +140,7 @@ def multiply64(x: NDArray[Any], q: Ints, e: Ints) -> NDArray[np.int32]:
 
 @dataclass(frozen=True, slots=True)
 class _Scaling:
-    """Arrays of a :class:`Requantizer` with 32-bit arithmetic, each with one element or one per channel."""
+    """Arrays of a :class:`Requantizer` with 32-bit arithmetic. Arrays have one element, or an element per channel."""
 
     doubled: NDArray[Any]
     left: NDArray[Any] | None
@@ -218,7 +218,7 @@ class Requantizer:
 
     The common case computes with 32 bits after the product. It clamps before the last rounding shift, so later steps
     stay within 32 bits. This gives the same codes, because rounding is monotone and maps ``code << n`` to ``code``. A
-    long shift, for channels with tiny weights, is divided; the addend is a multiple of the first part's unit.
+    long shift, for channels with tiny weights, is divided. The addend is a multiple of the first part's unit.
     """
 
     def __init__(self, q: Ints, e: Ints, zero_point: int, low: int, high: int, dtype: str | np.dtype[Any]) -> None:
@@ -349,7 +349,7 @@ def requantize_real(
 
 
 def activation_bounds(activation: str) -> tuple[float | None, float | None]:
-    """Return the bounds of a fused activation (None: no bound). Raises UnsupportedError for others."""
+    """Return the bounds of a fused activation (None: no bound). Raises UnsupportedError for unknown activations."""
     try:
         return _ACTIVATION_BOUNDS[activation]
     except KeyError:
@@ -358,7 +358,7 @@ def activation_bounds(activation: str) -> tuple[float | None, float | None]:
 
 
 def real_bounds(activation: str) -> tuple[float, float]:
-    """Return the bounds of real results of a fused activation, by default those of float32."""
+    """Return the bounds of real results of a fused activation, by default the bounds of float32."""
     low, high = activation_bounds(activation)
     return -LARGEST_REAL if low is None else low, LARGEST_REAL if high is None else high
 

@@ -1,7 +1,7 @@
 """Products of float activations and 8-bit weights, with dynamically quantised rows and exact sums.
 
-The formulas follow TensorFlow Lite's hybrid kernels. Each row of activations has its own scale, and in the asymmetric
-form its own zero point. Both are derived from the row's range.
+The formulas follow TensorFlow Lite's hybrid kernels. Each row of activations has a scale, and a zero point in the
+asymmetric form. Both are derived from the row's range.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Convert = Callable[[NDArray[np.float32], slice], NDArray[np.int32]]
 
 
 def quantize_rows(x: NDArray[Any], *, asymmetric: bool = False) -> QuantizedRows:
-    """Quantise float32 ``x [N, K]`` to 8 bits, each row by its own range. A row of zeros has scale 1."""
+    """Quantise rows of float32 ``x [N, K]`` to 8 bits by the ranges of the rows. A row of zeros has scale 1."""
     x = np.asarray(x, np.float32)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         convert, scales = _asymmetric(x) if asymmetric else _symmetric(x)
@@ -87,7 +87,7 @@ def _asymmetric(x: NDArray[np.float32]) -> tuple[Convert, NDArray[np.float32]]:
 
 
 class HybridMatrix:
-    """int8 weights ``[O, K]`` with one scale, or one per row, prepared for products with quantised rows."""
+    """int8 weights ``[O, K]`` with a single scale, or a scale per row, prepared for products with quantised rows."""
 
     def __init__(self, weights: NDArray[np.int8], scales: NDArray[Any]) -> None:
         self._matrix: Matrix = integer_matrix(weights.T, _LARGEST)

@@ -35,8 +35,8 @@ def wide_table(
 ) -> NDArray[np.int64]:
     """Return 513 entries of a function over ``[least, most]``, scaled so that results fill int16.
 
-    Each entry is corrected by half the error of linear interpolation in the middle of its step. All arithmetic uses the
-    type ``real``: float64 for softmax, float32 otherwise.
+    Half of the interpolation error in the middle of a step corrects the entry of the step. All arithmetic uses the type
+    ``real``: float64 for softmax, float32 otherwise.
     """
 
     def rounded(values: NDArray[Any]) -> NDArray[Any]:
@@ -71,8 +71,8 @@ def real_table16(
 ) -> NDArray[np.int16] | None:
     """Return results of a float32 function for all int16 codes by an interpolated table, or None.
 
-    Codes are ordered by their bits; zero points are 0. Returns None if the interpolation error exceeds 1/1024 of the
-    largest result, as for poles or steep functions. ``by_reference`` skips this check, as the reference does.
+    Codes are ordered by bits. Zero points are 0. Returns None if the interpolation error exceeds 1/1024 of the largest
+    result, as for poles or steep functions. ``by_reference`` skips this check, as the reference does.
     """
 
     def limit(scale: float, code: int) -> float:
@@ -227,7 +227,7 @@ def sigmoid_table() -> NDArray[np.int64]:
 def _sigmoid(
     x: NDArray[Any], p: SigmoidParams, index_bits: int, saturated: int, entries: NDArray[np.int64] | None
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-    """Return the sign of scaled positions, and the interpolated table at their magnitudes."""
+    """Return the sign of scaled positions, and the interpolated table at the magnitudes of the positions."""
     half = 1 << (p.shift - 1) if p.shift else 0
     position = (x.astype(np.int64) * p.multiplier + half) >> p.shift
     magnitude = np.abs(position)
@@ -275,7 +275,7 @@ class PowerAddParams:
 
 
 def power_add_params(a: float, b: float, out: float, act: tuple[int, int]) -> PowerAddParams | None:
-    """Return shifts for these scales, or None unless all are powers of two and one operand needs a shift."""
+    """Return shifts if all scales are powers of two and one operand needs a shift, else None."""
     powers = [math.log2(scale) for scale in (a, b, out)]
     if any(abs(power - round(power)) >= _POWER_TOLERANCE for power in powers):
         return None

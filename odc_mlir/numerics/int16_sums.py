@@ -1,11 +1,11 @@
-"""Functions of 16-bit codes as a sum of interpolated tables, each finer around zero than the previous one.
+"""Functions of 16-bit codes as sums of interpolated tables. Later tables are finer and cover codes around zero.
 
 A table of 513 entries has one entry per 128 codes and interpolates linearly. Near zero, roots, logarithms and poles
 have too much curvature for one table. Table ``k`` covers the codes within ``2^15 / 4^k`` of zero. The position in the
 table is the code times ``4^k``, so entries are ``4^k`` times closer. The table holds the error of the previous tables'
-sum, and 0 outside of its codes. Within the codes of the next table, it stays constant at the values at their ends. The
-remaining error is then smooth, except for a step between the last negative entry and zero. Slopes have 16 bits, so half
-of a larger step moves one entry earlier.
+sum, and 0 outside of its codes. Within the codes of the next table, it is constant: the value at the end of this
+interval. The remaining error is then smooth, except for a step between the last negative entry and zero. Slopes have 16
+bits. Half of a step that is too large therefore moves to the entry before.
 
 If results saturate at the largest code, interpolation would cut the corner. Therefore the first table minus ``base``
 follows the function beyond saturation as far as 16 bits allow, and the sum is saturated.
@@ -109,8 +109,8 @@ class _Exact:
 def _entries(exact: _Exact, before: NDArray[np.int64], place: int) -> NDArray[np.int64]:
     """Return the error of ``before``, the sum of coarser tables, at the entries of table ``place``.
 
-    If there are codes between entries, each entry except zero is corrected by half the interpolation error in the
-    middle of its step.
+    If there are codes between entries, half of the interpolation error in the middle of a step corrects the entry of
+    the step, except zero.
     """
 
     def left(codes: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,6 +1,6 @@
 """Integer LSTM cells of TensorFlow Lite: 8-bit inputs and outputs, 16-bit gates and cell state.
 
-Gates are computed in Q3 (3 integer bits), and their logistic functions and tangents in Q0. Parameters of the full cell
+Gates are computed in Q3 (3 integer bits), logistic functions and tangents of gates in Q0. Parameters of the full cell
 are integers, derived from scales with the reference's float32 roundings. Inputs and outputs of the basic cell are uint8
 with scale 1/128 and zero point 128. Its state is in Q4.
 """
@@ -55,7 +55,7 @@ class GateNorm:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """One gate: weights ``[C, I]`` and ``[C, O]`` (int8), biases ``[C]`` with zero-point terms (int32).
+    """A gate: weights ``[C, I]`` and ``[C, O]`` (int8), biases ``[C]`` with zero-point terms (int32).
 
     ``peephole``: int16 weights ``[C]`` of the cell state, or None.
     """
@@ -141,7 +141,7 @@ class IntegerLstm:
 
 
 class _Stack:
-    """Concatenated products of one operand with several matrices. Each matrix has its own factor."""
+    """Concatenated products of one operand with several matrices. Factors of matrices differ."""
 
     def __init__(self, parts: Sequence[tuple[Codes, Codes, Factor]]) -> None:
         rows = [len(weights) for weights, _, _ in parts]
@@ -162,7 +162,7 @@ def next_cell(
 ) -> NDArray[np.int16]:
     """Return the new cell state from the gates' arguments (int16, Q3) and the old state.
 
-    ``entry`` is the input gate's argument, or None if the gate is one minus the forget gate. ``exponent`` is that of
+    ``entry`` is the input gate's argument, or None if the gate is one minus the forget gate. ``exponent``: exponent of
     the state's scale. ``clip`` is in codes, 0 for none.
     """
     kept = gates.logistic(forget).astype(np.int64)
@@ -205,7 +205,7 @@ def _pair(factor: Factor) -> tuple[int, int]:
 
 
 def bias_with_zero(weights: Codes, zero_point: int, bias: Codes | None = None) -> NDArray[np.int32]:
-    """Return the bias ``bias - zero_point * row sums``, ``[rows]``, for inputs with their zero point."""
+    """Return the bias ``bias - zero_point * row sums``, ``[rows]``, for inputs with a zero point."""
     sums = weights.astype(np.int64).sum(axis=1) * -zero_point
     return wrap32(sums if bias is None else sums + bias)
 

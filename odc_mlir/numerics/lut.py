@@ -21,7 +21,7 @@ TABLE_16_THRESHOLD = 1 << 17  # least number of elements for a table of 65536 co
 
 
 def codes_by_bits(dtype: str | np.dtype[Any]) -> NDArray[Any]:
-    """Return all codes of an 8-bit or 16-bit dtype, ordered by their unsigned bits."""
+    """Return all codes of an 8-bit or 16-bit dtype, ordered by unsigned bits."""
     dtype = np.dtype(dtype)
     unsigned = np.dtype(f"u{dtype.itemsize}")
     return np.arange(1 << 8 * dtype.itemsize, dtype=unsigned).view(dtype)

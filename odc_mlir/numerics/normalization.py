@@ -2,8 +2,8 @@
 
 RMS normalisation of codes uses 16-bit elements and 32-bit sums.
 
-Each row is first scaled so that its largest element fills 16 bits. A common factor does not change the result, and rows
-of small codes become as accurate as rows of large codes::
+Each row is first scaled: the largest element fills 16 bits. A common factor does not change the result, and rows of
+small codes become as accurate as rows of large codes::
 
     d = x - zero point                                      # times 128 for 8-bit codes
     t = normaliser[largest |d|]                             # about 128 * 32767 / largest
@@ -59,7 +59,7 @@ _KEPT = 32_600  # largest code of normalised elements, with a margin for errors 
 
 
 def l2_normalize(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return ``x [..., C]`` divided by its norm along the last axis. Norms below 1e-6 count as 1e-6."""
+    """Return ``x [..., C]`` divided by the norm along the last axis. Norms below 1e-6 count as 1e-6."""
 
     def compute(rows: Array) -> Array:
         norms = np.einsum("ij,ij->i", rows, rows)[:, None]
@@ -70,7 +70,7 @@ def l2_normalize(x: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def l2_normalize_codes(x: Array, zero_point: int, out_zero: int) -> Array:
-    """Return codes (scale 1/128) of 8-bit ``x [..., C]`` divided by its norm along the last axis."""
+    """Return codes (scale 1/128) of 8-bit ``x [..., C]`` divided by the norm along the last axis."""
     least, most, out_code = (np.array(code, np.int16) for code in (*code_range(x.dtype), out_zero))
     gain = _OUT_BITS if x.dtype.kind == "i" else 0  # unsigned codes are shifted left before the multiplication
     columns = x.shape[-1]

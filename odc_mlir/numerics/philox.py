@@ -75,7 +75,7 @@ def _blocks(key: int, counter: int, count: int) -> Array:
 
 
 def scrambled(seed: int, seed2: int) -> Philox:
-    """Return the generator of TensorFlow's stateless operators. Its state is a block computed from both seeds."""
+    """Return the generator of TensorFlow's stateless operators. The state is a block computed from the two seeds."""
     mixed = _blocks(0x02461E293EC8F720, seed % (1 << 64) | (seed2 % (1 << 64)) << 64, 1)[0].tolist()
     return Philox(mixed[0] | mixed[1] << 32, (mixed[2] | mixed[3] << 32) << 64)
 

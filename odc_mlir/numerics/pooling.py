@@ -28,7 +28,7 @@ _FEW_TAPS = 1 << 15  # with fewer taps, sums of 16-bit codes fit into 32 bits
 
 
 def _taps(size: int, kernel: int, stride: int, pad: int, output: int) -> Iterator[tuple[slice, slice]]:
-    """Yield (input positions, result positions) for each tap of one axis inside of the input."""
+    """Yield (input positions, result positions) for the taps of an axis inside of the input."""
     first = max(0, pad - (output - 1) * stride)
     last = min(kernel, pad + size)
     for k in range(first, last):
@@ -40,7 +40,7 @@ def _taps(size: int, kernel: int, stride: int, pad: int, output: int) -> Iterato
 
 
 def tap_counts(size: int, kernel: int, stride: int, pad: int, output: int) -> NDArray[np.int64]:
-    """Return the number of taps inside of the input for each result of one axis, ``[output]``."""
+    """Return the number of taps inside of the input for the results of an axis, ``[output]``."""
     first = np.arange(output, dtype=np.int64) * stride - pad
     counts: NDArray[np.int64] = np.maximum(np.minimum(first + kernel, size) - np.maximum(first, 0), 0)
     return counts
@@ -49,7 +49,7 @@ def tap_counts(size: int, kernel: int, stride: int, pad: int, output: int) -> ND
 def _sweep(
     x: NDArray[Any], axis: int, combine: np.ufunc, start: Any, kernel: int, stride: int, pad: int, output: int
 ) -> NDArray[Any]:
-    """Combine the taps of one axis into ``output`` results. ``start`` is the neutral element, with their dtype."""
+    """Combine the taps of one axis into ``output`` results. ``start``: neutral element of the results' dtype."""
     shape = list(x.shape)
     shape[axis] = output
     result = np.full(shape, start)

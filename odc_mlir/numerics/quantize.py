@@ -37,7 +37,7 @@ def quantize_real(
 def real_quantizer(
     scale: Any, zero_point: Zeros, dtype: str | np.dtype[Any], axis: int, rank: int
 ) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    """Return :func:`quantize_real` for tensors of ``rank``, without suppressing numpy's warnings."""
+    """Return :func:`quantize_real` for tensors of ``rank``. Numpy's warnings are not suppressed."""
     low, high = code_range(dtype)
     narrow = np.dtype(dtype).itemsize <= 2
     real, whole = (np.dtype(np.float32), np.dtype(np.int32)) if narrow else (np.dtype(np.float64), np.dtype(np.int64))

@@ -36,7 +36,7 @@ def codes_mean(
     *,
     keep_dims: bool = True,
 ) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    """Return the function from codes of ``shape`` to their mean or sum over ``axes``, clamped to ``act``.
+    """Return the function from codes of ``shape`` to the mean or sum over ``axes``, clamped to ``act``.
 
     ``params`` is the (multiplier, exponent) of :func:`mean_params` or :func:`sum_params`.
     """
@@ -54,7 +54,7 @@ def codes_mean(
 def product_params(in_scale: float, out_scale: float, count: int) -> tuple[int, int]:
     """Return ``(multiplier, exponent)`` of one step of a product of ``count`` codes.
 
-    Each step applies an equal share of the result's scale, so that the running product stays in range.
+    Each step applies an equal share of the result's scale. The running product then stays in range.
     """
     share = float(np.float32(out_scale)) ** (1.0 / count)
     return fixed.quantize_multiplier(float(np.float32(in_scale)) / share)

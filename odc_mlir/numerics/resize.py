@@ -1,7 +1,7 @@
 """Image resizing over NHWC tensors: nearest neighbour, and bilinear in float32 or 10-bit fixed point.
 
-Definitions of positions use a division or real numbers. A :class:`Line` has integer positions with a constant step, so
-each takes one addition. A line exists only if some start and step give the same results as the definition.
+Definitions of positions use a division or real numbers. A :class:`Line` has integer positions with a constant step and
+needs one addition per position. A line exists only if some start and step give the same results as the definition.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LARGEST_BLEND_BITS = _MANTISSA_BITS - 8 - 4  # limit for both axes in total, fo
 
 @dataclass(frozen=True, slots=True)
 class _SourcePixels:
-    """Two source positions of each result along one axis, and the weight of the second."""
+    """Two source positions of each result along an axis, and the weight of the second position."""
 
     low: NDArray[np.int64]
     high: NDArray[np.int64]
@@ -114,7 +114,7 @@ def in_fixed_point(dtype: str, source: Pair, output: Pair, align_corners: bool, 
 def axis_line(
     size: int, output: int, align_corners: bool, half_pixel: bool, *, fixed: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Return both source positions of each result along an axis, and the weight of the second in 1 / ONE.
+    """Return the two source positions of each result along an axis, and the weight of the second in 1 / ONE.
 
     If ``fixed``, codes are interpolated in integers (:func:`in_fixed_point`).
     """
@@ -229,7 +229,7 @@ def nearest(line: Line, count: int, size: int) -> NDArray[np.int64]:
 
 
 def neighbours(line: Line, count: int, size: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return both pixels of each result along an axis, and the weight of the second in 1 / ONE."""
+    """Return the two pixels of each result along an axis, and the weight of the second in 1 / ONE."""
     positions = line.positions(count)
     low, high = positions >> BLEND_BITS, (positions + ONE - 1) >> BLEND_BITS
     return np.clip(low, 0, size - 1), np.clip(high, 0, size - 1), positions & (ONE - 1)

@@ -1,7 +1,7 @@
 """Convolutions for a fixed input shape with one small tile as result, prepared before the first call.
 
-Functions keep their buffers between calls, so several threads must not share them. Results are new arrays, equal to
-those of :func:`~odc_mlir.numerics.convolution.conv2d` with bias and rescaling.
+Functions keep buffers between calls. Several threads must not share a function. Results are new arrays, equal to
+results of :func:`~odc_mlir.numerics.convolution.conv2d` with bias and rescaling.
 """
 
 from __future__ import annotations

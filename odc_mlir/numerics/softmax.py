@@ -59,8 +59,8 @@ def softmax_codes(
 ) -> NDArray[Any]:
     """Return softmax codes of 8-bit ``x [..., C]``, with scale 1/256, or 1/65536 for int16 results.
 
-    The zero point is the lowest code. Exponentials depend only on the difference from the row's maximum, so they are
-    tabulated.
+    The zero point is the lowest code. Exponentials are tabulated, because they depend only on the difference from the
+    row's maximum.
     """
     values, terms = exponentials(multiplier, exponent, diff_min)
     low, high = code_range(dtype)
@@ -73,7 +73,7 @@ def softmax_codes(
     half = (np.int64(1) << shift) >> 1
     result = np.empty(rows.shape, dtype)
     for part in row_slices(rows):
-        # All numbers are non-negative, so both roundings can add half and shift.
+        # Both roundings can add half and shift, because all numbers are non-negative.
         scaled = np.take(values, below_maximum(rows[part]))
         scaled *= inverse[part]
         scaled += 1 << 30
@@ -117,7 +117,7 @@ def softmax_float(x: NDArray[Any], beta: float) -> NDArray[Any]:
 def log_softmax_params(scale: float) -> tuple[int, int, int, int, int]:
     """Return ``(multiplier, exponent, diff_min, back_multiplier, back_exponent)`` of a log-softmax.
 
-    The first three are those of a softmax with beta 1. The last two convert back to differences of codes.
+    The first three equal the parameters of a softmax with beta 1. The last two convert back to differences of codes.
     """
     multiplier, exponent, diff_min = softmax_params(scale, 1.0)
     back = 2.0 ** (31 - exponent) / multiplier if multiplier else 0.0
@@ -165,7 +165,7 @@ def log_softmax_codes(
 
 @lru_cache(maxsize=256)
 def _log_tables(multiplier: int, exponent: int, diff_min: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return scaled differences 0, -1 ... -255 in sixteenths, and their exponentials in Q12.
+    """Return scaled differences 0, -1 ... -255 in sixteenths, and the exponentials in Q12.
 
     The differences include an addend. Subtracting the logarithm and rounding down then rounds to nearest, halves away
     from zero, because no result is positive. All numbers are exact in float64.

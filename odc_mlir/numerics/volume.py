@@ -34,12 +34,12 @@ class VolumeWindow:
 
 
 def volume_filter(w: NDArray[Any]) -> tuple[convolution.ConvFilter, ...]:
-    """Return one prepared filter per depth index of ``w [kd, kh, kw, I, O]``."""
+    """Return a prepared filter per depth index of ``w [kd, kh, kw, I, O]``."""
     return tuple(convolution.conv_filter(plane.transpose(3, 0, 1, 2), None) for plane in w)
 
 
 def transpose_volume_filter(w: NDArray[Any], dilation: Triple) -> tuple[convolution.ConvFilter, ...]:
-    """Return one prepared filter per depth index of ``w [kd, kh, kw, O, I]``, with zeros for dilation."""
+    """Return a prepared filter per depth index of ``w [kd, kh, kw, O, I]``, with zeros for dilation."""
     kd, kh, kw, out_channels, in_channels = w.shape
     wide = np.zeros((kd, (kh - 1) * dilation[1] + 1, (kw - 1) * dilation[2] + 1, out_channels, in_channels), w.dtype)
     wide[:, :: dilation[1], :: dilation[2]] = w

@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
 DAMPING = 0.01  # share of the mean variance added to every input's variance, because few samples are unreliable
-# Other scales to try, relative to the first, and the largest number of multiplications for all of them.
+# Scales to try, relative to the first scale, and the largest number of multiplications for all scales.
 _FACTORS = (0.98, 1.02, 0.96, 1.04, 0.94, 1.06, 0.92, 1.08, 0.9, 1.1)
 _MOST_SCALING_PRODUCTS = 1 << 33
 _BLOCK = 64  # columns rounded before their errors are compensated in all later columns
@@ -47,7 +47,7 @@ class Moments:
         return cls(0, np.zeros((groups, inputs, inputs)))
 
     def add(self, rows: NDArray[Any], parts: int = 1) -> None:
-        """Add rows ``[G, N, K]`` (or ``[N, K]`` of one group), which consist of ``parts`` of equal size.
+        """Add rows ``[G, N, K]`` (or ``[N, K]`` of one group) that consist of ``parts`` parts of equal size.
 
         The result is bit-identical to adding the parts one by one.
         """
@@ -65,17 +65,17 @@ class Moments:
 
     @property
     def mean(self) -> Floats:
-        """Mean products of every two inputs, ``[G, K, K]``, or zeros without rows."""
+        """Mean products of every two inputs, ``[G, K, K]``, or zeros if there are no rows."""
         return self.second / max(1, self.count)
 
 
 def shrunk(moments: Moments, runs: int) -> Floats:
     """Return the mean products ``[G, K, K]`` of ``moments``, shrunk by the noise of few ``runs``.
 
-    Products of different inputs shrink by their sampling noise, estimated from the variation between runs, because rows
-    of a run are similar and a few large rows may dominate (Ledoit and Wolf, "A well-conditioned estimator for
-    large-dimensional covariance matrices", 2004). Variances below the mean grow as if one more run had the mean
-    variance. Otherwise, an input with little activity would have to compensate the errors of all others.
+    Products of different inputs shrink by the sampling noise (Ledoit and Wolf, "A well-conditioned estimator for
+    large-dimensional covariance matrices", 2004). The variation between runs estimates this noise, because rows of a
+    run are similar and a few large rows may dominate. Variances below the mean grow as if one more run had the mean
+    variance. Otherwise, an input with little activity would have to compensate the errors of all other inputs.
     """
     known = moments.mean
     squares = _squares_of_pairs(known[np.newaxis])[0]
@@ -121,7 +121,7 @@ class Grid:
 def round_weights(weights: Floats, grid: Grid, covariance: Floats) -> Codes:
     """Return codes ``[G, O, K]`` of ``weights [G, O, K]`` for inputs with ``covariance [G, K, K]``.
 
-    Weights of a constant input get the nearest codes, because the bias compensates their error. A row keeps the nearest
+    Weights of a constant input get the nearest codes, because the bias compensates the error. A row keeps the nearest
     codes if compensation does not reduce its error or cannot be computed.
     """
     return _RoundingProblem.of(weights, covariance).codes(grid)[0]
@@ -184,7 +184,7 @@ class _RoundingProblem:
         own = np.einsum("gkk->kg", factors)[:, :, np.newaxis]  # [K, G, 1]
         for start in range(0, size, _BLOCK):
             stop = min(start + _BLOCK, size)
-            # Columns come first, so that each is contiguous: [columns, G, O].
+            # Columns are contiguous: [columns, G, O].
             ahead = np.ascontiguousarray(left[:, :, start:stop].transpose(2, 0, 1))
             moves = np.ascontiguousarray(factors[:, start:stop, start:stop].transpose(1, 2, 0))[..., np.newaxis]
             found, losses = np.empty_like(ahead), np.empty_like(ahead)

@@ -25,7 +25,7 @@ def adds_in_64_bits(node: Node, x: TensorInfo, weights: TensorInfo, bias: Tensor
 
 
 def scales_in_use(weights: TensorInfo) -> tuple[float, ...]:
-    """Return the weight scales, without zero scales of channels whose constant weights are all zero."""
+    """Return the weight scales except zero scales of channels with only zeros as constant weights."""
     quant = weights.quant
     assert quant is not None, "asked of quantised weights"
     if all(quant.scales) or not weights.is_const:
@@ -73,8 +73,9 @@ def in_other_units(bias: TensorInfo, x: TensorInfo, weight_scales: tuple[float, 
 def left_over(x: TensorInfo, bias: TensorInfo, weight_scales: tuple[float, ...]) -> bool:
     """Return whether the bias scales are obsolete, because the codes are in units of sums.
 
-    Some models with uint8 codes and per-channel weights work only in ONE's runtimes, which ignore the bias scales. Such
-    models have nonzero bias codes that represent almost 0. A quantiser would have rounded such biases to 0.
+    Some models with uint8 codes and per-channel weights work only in ONE's runtimes, because these runtimes ignore the
+    bias scales. Such models have nonzero bias codes that represent almost 0. A quantiser would have rounded such biases
+    to 0.
     """
     quant, source = bias.quant, x.quant
     if x.dtype != "uint8" or not bias.is_const or quant is None or source is None:

@@ -1,7 +1,7 @@
 """Checks of operators from files or IR against their :class:`~odc_mlir.ops.spec.OpSpec`.
 
-First come counts of operands and results, omitted operands and element types. Then the operator's verifier runs.
-Finally, declared result types are compared with inferred ones.
+The first checks are counts of operands and results, omitted operands and element types. Then the operator's verifier
+runs. Finally, declared result types are compared with inferred result types.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def check_node(node: Node, *, own_rules: bool = True, result_types: bool = True)
     """Raise ModelError, with operator and tensor, if ``node`` breaks a rule of the operator table.
 
     If ``own_rules``, also run the operator's verifier, which may need values of constant operands. If ``result_types``,
-    also compare declared result types with inferred ones.
+    also compare declared and inferred result types.
     """
     check_structure(node)
     for index, info in enumerate(node.operands):

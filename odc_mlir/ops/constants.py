@@ -23,7 +23,7 @@ def decode_constant(info: TensorInfo) -> Array:
     """Return the value of constant ``info`` as a read-only array of its shape and storage dtype.
 
     Arrays of types with whole bytes are views of the file's bytes. Four-bit types become one byte per element, bfloat16
-    becomes float32, and strings become an object array of ``bytes``. Block formats keep their raw bytes, and their last
+    becomes float32, and strings become an object array of ``bytes``. Block formats keep the raw bytes. The last
     dimension becomes (blocks, bytes per block). Sparse constants become dense, and blockwise constants become floats.
     Raises ModelError if the bytes do not match the shape, UnsupportedError for types without constants.
     """
@@ -94,7 +94,7 @@ def _by_blocks(info: TensorInfo, blockwise: Blockwise, shape: tuple[int, ...]) -
 def encode_constant(values: Array, dtype: str) -> bytes:
     """Return the bytes of an integer or float constant, the inverse of :func:`decode_constant`.
 
-    Four-bit integers have one byte each in ``values``, half a byte in the result.
+    A four-bit integer takes a byte in ``values`` and half a byte in the result.
     """
     if DTYPES[dtype].bits != 4:
         return np.ascontiguousarray(values, DTYPES[dtype].numpy).tobytes()

@@ -2,11 +2,11 @@
 
 An executor's reset clears all three kinds of state:
 
-* *Variable tensors.* An operator declares the operands that it writes: by ``Operand(..., mutated=True)`` in the table,
-  or, for custom operators, by the model's ``mutating_variable_inputs``. Its kernel changes a writable array in place;
-  see :class:`~odc_mlir.ops.spec.Operand`. Variables start at real zero, which is the zero point.
-* *Resources* behind a handle: resource variables and hash tables.
-* *Private state* of one operator, such as the position of its random number generator: ``node.private_state()``.
+- *Variable tensors.* ``Operand(..., mutated=True)`` in the table declares operands that an operator writes. For custom
+  operators, the model's ``mutating_variable_inputs`` declares them. The kernel changes a writable array in place, see
+  :class:`~odc_mlir.ops.spec.Operand`. Variables start at real zero, the zero point.
+- *Resources* behind a handle: resource variables and hash tables.
+- *Private state* of an operator (``node.private_state()``), such as the position of a random number generator.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ExecutionState:
 
 @dataclass(frozen=True, slots=True)
 class BinaryCodes:
-    """Interpretation of binary-coded weights. Their format is not specified publicly.
+    """Interpretation of binary-coded weights. The format is not specified publicly.
 
     If ``lowest_first``, the first sign of a word is its lowest bit, else its highest bit. If ``one_is_plus``, a set bit
     means +1, else -1. The defaults follow published quantisers of this kind.

@@ -63,7 +63,7 @@ def _check_call(
 
 
 def check_pairs(node: Node, what: str, ours: Sequence[TensorInfo | None], theirs: Sequence[TensorInfo | None]) -> None:
-    """Raise ModelError unless both lists have equal lengths, element types, scales and zero points."""
+    """Raise ModelError if the lengths, element types, scales or zero points of the lists differ."""
     if len(ours) != len(theirs):
         raise node.error(f"{what} are {len(ours)} and {len(theirs)}; their numbers must agree")
     for position, (own, other) in enumerate(zip(ours, theirs, strict=True)):

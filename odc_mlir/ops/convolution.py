@@ -66,7 +66,7 @@ def depthwise_conv_2d(node: Node) -> list[ResultType]:
 
 
 def transpose_conv(node: Node) -> list[ResultType]:
-    """Infer the result of a transposed convolution. Operands are its shape, filter and ``x [N, H, W, C]``."""
+    """Infer the result of a transposed convolution. Operands: result shape, filter and ``x [N, H, W, C]``."""
     weights, x = common.shape_of(node, 1, 4), common.shape_of(node, 2, 4)
     transposed_options(node)
     _kernel(node, weights)

@@ -42,7 +42,7 @@ from odc_mlir.ops.spec import (
 
 
 def custom_options(node: Node) -> Mapping[str, Any]:
-    """Return the operator's own options by key. Raises ModelError unless they are a map."""
+    """Return the operator's own options by key. Raises ModelError if the options are not a map."""
     return decode_map(node.custom_options)
 
 
@@ -120,7 +120,7 @@ def matrix_band_part(node: Node) -> list[ResultType]:
 
 
 def fused_batch_norm(node: Node) -> list[ResultType]:
-    """Infer the output like the input ``[N, H, W, C]``, and all other results ``[C]``."""
+    """Infer an output with the type of the input ``[N, H, W, C]``. All later results are ``[C]``."""
     shape = shape_of(node, 0, 4)
     if custom_option(node, "data_format", "NHWC") != "NHWC":
         raise node.error("the option data_format must be NHWC")
@@ -164,7 +164,7 @@ def max_pool_with_argmax(node: Node) -> list[ResultType]:
 
 
 def detection_post_process(node: Node) -> list[ResultType]:
-    """Infer boxes ``[1, n, 4]``, classes and scores ``[1, n]``, and their number ``[1]``."""
+    """Infer boxes ``[1, n, 4]``, classes and scores ``[1, n]``, and the number of boxes ``[1]``."""
     boxes, scores, anchors = shape_of(node, 0, 3), shape_of(node, 1, 3), shape_of(node, 2, 2)
     if boxes is not None and scores is not None and anchors is not None:
         count = same_dim(node, boxes[1], scores[1], "numbers of boxes and of scores")

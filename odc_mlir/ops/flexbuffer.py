@@ -14,7 +14,7 @@ from odc_mlir.errors import ModelError
 
 MAX_DEPTH = 32
 
-# Type numbers of the format: single values, then vectors whose elements share one type.
+# Type numbers of the format: single values, then vectors with elements of the same type.
 _NULL, _INT, _UINT, _FLOAT, _KEY, _STRING = range(6)
 _INDIRECT_INT, _INDIRECT_UINT, _INDIRECT_FLOAT, _MAP, _VECTOR = range(6, 11)
 _BLOB, _BOOL, _VECTOR_BOOL = 25, 26, 36

@@ -25,7 +25,7 @@ def gather(node: Node) -> list[ResultType]:
 
 
 def gather_axes(node: Node, rank: int, index_rank: int) -> tuple[int, int]:
-    """Return axis and number of batch axes of a GATHER. Raises ModelError for invalid ones."""
+    """Return axis and number of batch axes of a GATHER. Raises ModelError for invalid axes."""
     axis = common.normal_axis(node, int(common.option(node, "axis")), rank)
     written = int(common.option(node, "batch_dims"))
     batch = written + index_rank if written < 0 else written
@@ -66,7 +66,7 @@ def scatter_nd(node: Node) -> list[ResultType]:
 
 
 def check_updates(node: Node, indices: Shape, updates: Shape, wanted: Sequence[int]) -> None:
-    """Raise ModelError unless updates have one slice of shape ``wanted`` per coordinate."""
+    """Raise ModelError if updates do not have a slice of shape ``wanted`` per coordinate."""
     depth = coordinate_count(node, tuple(wanted), indices)
     if depth is None:
         return

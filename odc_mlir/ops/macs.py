@@ -68,6 +68,6 @@ def _vectors(node: Node) -> int:
 
 
 def attention(node: Node) -> int:
-    """Count four projections of one token, and its scores and weighted sum over all cache rows."""
+    """Count four projections of a token, and the scores and the weighted sum of the token over all cache rows."""
     projections = sum(size(required(node, name)) for name in ("wq", "wk", "wv", "wo"))
     return projections + size(required(node, "k_cache")) + size(required(node, "v_cache"))

@@ -1,7 +1,7 @@
 """Checks that reject quantised tensors which an operator would misinterpret.
 
-Kernels compute with the scales that they read. These checks cover other parameters: different parameters before and
-after a move of codes, several scales instead of one, and scales of plain integers.
+Kernels compute with the scales that they read. These checks cover parameters that kernels do not use: different
+parameters before and after a move of codes, several scales instead of one, and scales of plain integers.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def verify_fake_quant(node: Node) -> None:
 
 
 def bitcast(node: Node) -> list[ResultType]:
-    """Infer the operand's shape. Smaller elements add an axis, larger ones remove the last axis."""
+    """Infer the operand's shape. Smaller elements add an axis, and larger elements remove the last axis."""
     shape, source, target = shape_of(node, 0), node.operand(0), node.results[0]
     small, large = sorted((source.info.bits, target.info.bits))
     if small < 8 or large % small:

@@ -17,7 +17,7 @@ def cumsum(node: Node) -> list[ResultType]:
 
 
 def segment_sum(node: Node) -> list[ResultType]:
-    """Infer one slice per segment. Their number is the last segment id plus one."""
+    """Infer one slice per segment. The number of segments is the last segment id plus 1."""
     x, dtype = common.shape_of(node, 0, least=1), node.operand(0).dtype
     length = common.vector_length(node, 1)
     ids = common.static_ints(node, 1) if (length or 0) <= common.MAX_CONSTANT_LIST else None

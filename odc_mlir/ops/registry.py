@@ -26,7 +26,7 @@ class CustomOp:
 
 
 class CustomOps:
-    """Custom operators by custom code, including those of ``parent``.
+    """Custom operators by custom code, including the operators of ``parent``.
 
     The registry of a session has the default registry as parent. Registrations in a session thus do not affect other
     sessions.
@@ -41,11 +41,11 @@ class CustomOps:
     ) -> None:
         """Register ``evaluate`` for operators with the custom code ``code``, even a public one.
 
-        ``evaluate(inputs, outputs, options)`` gets the operands as read-only arrays (None for omitted ones), the
-        model's description of each result (name, dtype, shape, quant) and the operator's raw option bytes. It returns
-        one array per result, of the declared element type. The optional ``infer(inputs, outputs, options)`` returns the
-        results' shapes (None for unknown sizes) before the run. Raises OptionError for an invalid code, and, unless
-        ``replace``, for a code that is already registered here.
+        ``evaluate(inputs, outputs, options)`` gets the operands as read-only arrays (None if omitted), descriptions of
+        the results (name, dtype, shape, quant) and the raw option bytes. It returns one array per result, of the
+        declared element type. The optional ``infer(inputs, outputs, options)`` returns the results' shapes (None for
+        unknown sizes) before the run. Raises OptionError for an invalid code, and, unless ``replace``, for a code that
+        is already registered here.
         """
         if not isinstance(code, str) or not code:
             raise OptionError(f"a custom code is a non-empty string, not {code!r}")

@@ -20,7 +20,7 @@ def place(node: Node) -> list[ResultType]:
 
 
 def topk_v2(node: Node) -> list[ResultType]:
-    """Infer the ``k`` largest elements of each row, and their indices with the declared type."""
+    """Infer the ``k`` largest elements of each row, and the indices of these elements with the declared type."""
     x, k = common.shape_of(node, 0, least=1), common.static_int(node, 1)
     dtypes = (node.operand(0).dtype, node.results[1].dtype)
     if x is None:
@@ -60,12 +60,12 @@ def _boxes(node: Node) -> int | None:
 
 
 def non_max_suppression_v4(node: Node) -> list[ResultType]:
-    """Infer indices of selected boxes, padded with zeros, and their number."""
+    """Infer indices of selected boxes, padded with zeros, and the number of boxes."""
     return [*common.result(node, "int32", (_boxes(node),)), *common.result(node, "int32", ())]
 
 
 def non_max_suppression_v5(node: Node) -> list[ResultType]:
-    """Infer indices and scores of selected boxes, padded with zeros, and their number."""
+    """Infer indices and scores of selected boxes, padded with zeros, and the number of boxes."""
     length = _boxes(node)
     scores = common.result(node, node.operand(1).dtype, (length,))
     return [*common.result(node, "int32", (length,)), *scores, *common.result(node, "int32", ())]
@@ -77,7 +77,7 @@ def bucketize(node: Node) -> list[ResultType]:
 
 
 def boundaries(node: Node) -> tuple[float, ...]:
-    """Return the boundaries between buckets. Raises ModelError unless they are in order."""
+    """Return the boundaries between buckets. Raises ModelError if they are not in order."""
     values = tuple(float(v) for v in common.option(node, "boundaries") or ())
     if any(not a <= b for a, b in pairwise(values)):
         raise node.error("the boundaries must be in ascending order")

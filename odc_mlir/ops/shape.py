@@ -298,7 +298,7 @@ def pack(node: Node) -> list[ResultType]:
 
 
 def concatenation(node: Node) -> list[ResultType]:
-    """Infer operands joined along ``axis``. Their other sizes must agree. Scalars form a vector."""
+    """Infer operands joined along ``axis``. All other sizes must agree. Scalars form a vector."""
     dtype = node.operand(0).dtype
     shapes = [shape_of(node, i) for i in range(len(node.operands))]
     known = [s for s in shapes if s is not None]

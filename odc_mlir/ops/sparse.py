@@ -15,7 +15,7 @@ from odc_mlir.errors import ModelError
 
 @dataclass(slots=True, eq=False)
 class DimMetadata:
-    """One level of a sparse tensor. Index vectors keep their stored width (int32, uint16 or uint8)."""
+    """One level of a sparse tensor. Index vectors keep the stored width (int32, uint16 or uint8)."""
 
     format: str
     dense_size: int = 0
@@ -33,8 +33,8 @@ class DimMetadata:
 class Sparsity:
     """Layout of a constant's stored elements.
 
-    ``dims`` has one level per entry of ``traversal_order``, which lists the dimensions of the tensor, then the block
-    dimensions. Block dimension ``b`` divides the dimension ``block_map[b]``.
+    ``traversal_order`` lists the dimensions of the tensor, then the block dimensions. ``dims`` has a level for each
+    entry. Block dimension ``b`` divides the dimension ``block_map[b]``.
     """
 
     traversal_order: tuple[int, ...]

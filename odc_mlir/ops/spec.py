@@ -59,18 +59,18 @@ class QuantRule:
     The kernel, not the rule, limits element types. Float operands without a role are *activations*. Integers, booleans
     and text are never quantised.
 
-    * ``weights``: channel axis of each weight operand (None: always one scale);
-    * ``biases``: for each bias, the operands of the product to which it is added;
-    * ``states``: kind of parameters of each state operand;
-    * ``stored``: further constants that weight-only models store as codes, with the axis of their scales (None: one
-      scale), which may depend on options;
-    * ``source``: operand of a move, whose parameters the results have. If ``source`` is None, the result holds codes of
-      the operands in ``joined`` (by default all), which have the result's parameters;
-    * ``left``: float operands that stay float;
-    * ``not_negative``: operands whose values are never negative;
-    * ``not_zero``: constants that must have no zeros, even after rounding;
-    * ``table``: name of the fixed parameters;
-    * ``reason``: reason why an operator keeps float values.
+    - ``weights``: channel axis of each weight operand (None: always one scale)
+    - ``biases``: for each bias, the operands of the product to which the bias is added
+    - ``states``: kind of parameters of each state operand
+    - ``stored``: further constants that weight-only models store as codes, with the axis of scales. The axis is None
+      for a single scale, and may depend on options.
+    - ``source``: operand of a move. Results have the parameters of this operand. If it is None, results and operands
+      in ``joined`` (by default all) have the same parameters.
+    - ``left``: float operands that stay float
+    - ``not_negative``: operands with values that are never negative
+    - ``not_zero``: constants that must have no zeros, even after rounding
+    - ``table``: name of the fixed parameters
+    - ``reason``: reason why an operator keeps float values
     """
 
     kind: QuantKind = QuantKind.OWN
@@ -95,7 +95,7 @@ class QuantRule:
         return self.kind is QuantKind.SAME and self.source is None
 
     def trained(self, options: Mapping[str, Any]) -> dict[int, int | None]:
-        """Return the operands with trained constants, with the axis of their scales in weight-only models."""
+        """Return the operands with trained constants, and the axis of scales in weight-only models."""
         found = {index: axis(options) if callable(axis) else axis for index, axis in self.stored.items()}
         return {**self.weights, **found}
 
@@ -278,7 +278,7 @@ class Callee:
 
 @dataclass(slots=True)
 class Node:
-    """One operator with its tensors and options, from a file or from IR."""
+    """An operator with tensors and options, from a file or from IR."""
 
     spec: OpSpec
     operands: tuple[TensorInfo | None, ...]  # None: omitted optional operand
@@ -339,11 +339,11 @@ class Node:
 class Operand:
     """One operand or result.
 
-    An operator writes its ``mutated`` operands, such as caches and states of recurrent operators. It has
-    ``Trait.STATEFUL`` and not ``Trait.PURE``. The prepared kernel receives a writable array in storage dtype. It reads
-    the old contents and writes the new ones in place, ``state[...] = new``, before it returns. Results must not share
-    memory with the array. The next run reads the new contents of a variable tensor; executors hide the change from
-    other operators. For other tensors, the kernel gets a copy, and changes are lost. An omitted operand is None.
+    An operator writes ``mutated`` operands, such as caches and states of recurrent operators. It has ``Trait.STATEFUL``
+    and not ``Trait.PURE``. The prepared kernel receives a writable array in storage dtype. It reads the old contents
+    and writes new contents in place, ``state[...] = new``, before it returns. Results must not share memory with the
+    array. The next run reads the new contents of a variable tensor. Executors hide the change from other operators. For
+    other tensors, the kernel gets a copy, and changes are lost. An omitted operand is None.
     """
 
     name: str
@@ -361,11 +361,11 @@ class OpSpec:
     of the schema's options table ``options`` become properties of the operation. ``infer``, ``kernel``, ``verify`` and
     ``macs`` are ``module:function`` strings, imported on first use:
 
-    * ``infer(node) -> Sequence[ResultType]`` from operand types, constants and options;
-    * ``kernel(node) -> Execute`` performs all checks and precomputations, and returns the function that runs;
-    * ``verify(node) -> None`` raises ``node.error(...)`` for rules other than counts and element types, which the table
-      has, and shapes, which ``infer`` checks afterwards;
-    * ``macs(node) -> int`` counts multiply-accumulates of operators with inner products.
+    - ``infer(node) -> Sequence[ResultType]`` from operand types, constants and options
+    - ``kernel(node) -> Execute`` performs all checks and precomputations, and returns the function that runs.
+    - ``verify(node) -> None`` raises ``node.error(...)``. The table has the rules for counts and element types, and
+      ``infer`` checks shapes afterwards.
+    - ``macs(node) -> int`` counts multiply-accumulates of operators with inner products.
     """
 
     name: str
@@ -450,8 +450,8 @@ _VERIFIERS = {
 class OperatorFamily:
     """Declaration of operators in ``module`` with common fields. A call declares one operator.
 
-    Operands and results are words: a name, ``...`` if variadic, ``*`` if the operator writes it, ``?`` if optional, and
-    after a colon the element types, separated by ``|`` (``int``: int32 and int64).
+    Operands and results are words: a name, ``...`` (variadic), ``*`` (written) or ``?`` (optional), and after a colon
+    the element types, separated by ``|`` (``int``: int32 and int64).
 
     Functions are by default named after the operator, in ``module`` and in the kernel module ``kernels`` (by default of
     the same name). ``unary`` is another function in these modules, ``infer.common:unary`` one in

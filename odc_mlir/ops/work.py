@@ -12,7 +12,7 @@ class HostRates(Protocol):
     """Times of host kernels in ns, such as :class:`odc_mlir.targets.costs.HostCosts`."""
 
     def of_kernel(self, names: tuple[str, ...], is_view: bool, elements: int, macs: int) -> float:
-        """Return the time of a kernel. ``names`` are its :func:`kernel_names`."""
+        """Return the time of a kernel. ``names``: see :func:`kernel_names`."""
 
 
 def host_ns(node: Node, rates: HostRates) -> float:

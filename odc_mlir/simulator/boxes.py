@@ -2,7 +2,7 @@
 
 Every instruction carries a vector clock. For each queue, the clock counts the instructions that are complete before
 this instruction starts. Two conflicting accesses are a race if the clocks do not order them, even if they do not
-overlap in time. Tokens carry clocks, so a semaphore connects one posting queue with one waiting queue.
+overlap in time. Tokens carry clocks. A semaphore therefore connects one posting queue with one waiting queue.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from odc_mlir.isa.fields import SEMAPHORE_MAX, SEMAPHORES, Queue
 class Box(NamedTuple):
     """Set of addresses: ``count2`` groups of ``count1`` runs of ``size`` units.
 
-    Groups begin ``stride2`` apart, runs ``stride1`` apart; the first run begins at ``start``. :func:`box` merges
+    Groups begin ``stride2`` apart, runs ``stride1`` apart. The first run begins at ``start``. :func:`box` merges
     contiguous runs: if ``count1`` is 1, ``count2`` is 1 as well.
     """
 
@@ -39,7 +39,7 @@ class Box(NamedTuple):
 
     @property
     def units(self) -> int:
-        """Number of addresses, including repeated ones."""
+        """Number of addresses, including repeated addresses."""
         return self.size * self.count1 * self.count2
 
 
@@ -183,7 +183,7 @@ def _connect(ends: dict[int, Queue], semaphore: int, queue: Queue, what: str) ->
 
 
 def _conflict(accesses: Sequence[_Access], area: Box, known: int) -> int | None:
-    """Return the newest instruction that accesses ``area``, except the first ``known`` ones of its queue."""
+    """Return the newest instruction that accesses ``area`` after the first ``known`` instructions of the queue."""
     low, high = area.start, area.end
     for position, start, end, seen, instruction in reversed(accesses):
         if position < known:

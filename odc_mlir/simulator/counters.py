@@ -1,4 +1,4 @@
-"""Counters of a run: cycles, bytes, multiply-accumulates, and time of each queue by cause."""
+"""Counters of a run: cycles, bytes, multiply-accumulates, and times of queues by cause."""
 
 from __future__ import annotations
 

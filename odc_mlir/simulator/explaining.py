@@ -1,7 +1,7 @@
 """Explanation of a run: live bytes of SRAM, causes of cycles, and estimates for better machines.
 
 A byte is live from the start of the instruction that writes it to the end of the last instruction that reads the value.
-Inputs are live from cycle 0, outputs to the end. Copies of constants count; constants stored in SRAM do not.
+Inputs are live from cycle 0, outputs to the end. Copies of constants count. Constants stored in SRAM do not count.
 
 ``explain(program)`` divides the critical path of a run among the operators of the model. It also runs the same program
 on machines with more of the limiting resource. These estimates are lower bounds, because a new compilation could gain
@@ -63,7 +63,7 @@ def live_bytes(trace: Trace, run_cycles: int, columns: int) -> dict[str, Any]:
         (results and temporaries).
     ``cycles``: sampled instants. The run of ``run_cycles`` cycles is divided into at most ``columns`` equal parts. The
         samples are the first, the fullest and the last instant of each part at which the live bytes change.
-    ``owners``: for each owner, its live ``bytes`` at consecutive samples, and the index of the ``first`` such sample.
+    ``owners``: live ``bytes`` of each owner at consecutive samples, and the index of the ``first`` of these samples.
         At other samples it has none.
     """
     lives = _lives(trace, run_cycles)
@@ -217,7 +217,7 @@ WHAT_IFS: dict[str, WhatIf] = {
 
 
 def engine_spans(trace: Trace, counters: Counters) -> list[dict[str, list[float]]]:
-    """Return the busy spans of each operator by engine, as begin, end, begin, end, … in cycles.
+    """Return the busy spans of operators by engine, as begin, end, begin, end, … in cycles.
 
     Operators are in order of end. Gaps shorter than the run divided by :data:`SPAN_PARTS` are closed.
     """
@@ -265,7 +265,7 @@ def causes_of(path: Sequence[PathSpan], charged: Sequence[tuple[int, int]]) -> l
 def explain(program: Program) -> dict[str, Any]:
     """Return JSON data: ``causes`` of the run's cycles, ``what_if`` by change, ``operators`` and ``sram_live``.
 
-    ``operators``: in order of their end, each with ``name``, ``cycles`` and ``causes``, which add up to ``cycles``.
+    ``operators``: ``name``, ``cycles`` and ``causes`` of operators, sorted by end. ``causes`` add up to ``cycles``.
         ``binds`` is the largest cause, or None without cycles. ``helps`` lists machines that need fewer cycles, best
         first, as ``change`` and ``speedup``.
     ``spans``: see :func:`engine_spans`.

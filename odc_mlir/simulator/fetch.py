@@ -1,7 +1,8 @@
 """Fetch engine: reads the program, issues instructions to queues in program order, runs loops and halt.
 
-Program bytes arrive in requests of half the prefetch buffer, at most two at a time. Issuing takes a fixed time. An
-instruction whose queue is full blocks all later ones. A loop body that fits in the loop buffer is fetched once.
+Program bytes arrive in requests of half the prefetch buffer, at most two at a time. Issuing takes a fixed time. If a
+queue is full, the next instruction for this queue blocks all later instructions. A loop body that fits in the loop
+buffer is fetched once.
 """
 
 from __future__ import annotations
@@ -175,7 +176,7 @@ class FetchEngine:
 
 
 def field_values(instr: Instr, iteration: int) -> Mapping[str, int]:
-    """Return the field values in an iteration of the enclosing loop. Addresses advance by their steps."""
+    """Return the field values in an iteration of the enclosing loop. Addresses advance by steps."""
     if instr.steps is None or not iteration:
         return instr.values
     values = dict(instr.values)

@@ -1,7 +1,7 @@
 """Memories of the NPU, and all accesses to them.
 
 Instructions access memories through :class:`Access`. It checks bounds, writes before reads, and the order by
-semaphores. It also counts bytes, which the timeline converts to time, so every transfer has a cost.
+semaphores. It also counts bytes, and the timeline converts bytes to time. Every transfer therefore has a cost.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class SimulatedMemory:
 
 
 class Memories:
-    """All memories of one run. They have no contents unless ``execute``."""
+    """All memories of one run. They have contents only if ``execute``."""
 
     def __init__(
         self,
@@ -182,8 +182,8 @@ class Access:
     ) -> NDArray[Any] | None:
         """Return a view of the units of ``area``, or None in timing-only runs.
 
-        ``moved``: bytes on the memory's port, unless the engine fetches each byte exactly once.
-        ``payload``: number of requested bytes, unless all bytes of the area are requested.
+        ``moved``: bytes on the memory's port. By default, the engine fetches each byte exactly once. ``payload``:
+        number of requested bytes. By default, all bytes of the area.
         """
         self._bounds(space, area, "reads")
         if space.read_resource is not None:

@@ -2,7 +2,8 @@
 
 The path is followed backwards. An instruction ends with its phase. Before the phase come a delay, the wait for its turn
 in the queue, and the start. It starts as soon as its tokens, its engine and its issue are all available. The path
-continues with the last of these. Each cycle thus has one instruction and one cause, and all causes add up.
+continues with the last of these. Each cycle thus has an instruction and a cause. The sum of causes is the length of the
+run.
 """
 
 from __future__ import annotations
@@ -174,7 +175,7 @@ class _Walk:
 
 
 def _phase(event: TraceEvent, own: str) -> dict[str, float]:
-    """Divide a phase by cause: time lost to shared resources, and the rest by its slowest resource."""
+    """Divide a phase by cause: time lost to shared resources, and the rest, which the slowest resource causes."""
     causes: dict[str, float] = defaultdict(float)
     for resource, cycles in event.lost.items():
         causes[_OF_RESOURCE[Resource(resource)]] += cycles

@@ -21,7 +21,7 @@ TARGET_DESCRIPTION = "target_description"  # metadata key for the canonical text
 
 @dataclass(frozen=True, slots=True)
 class DynamicInstruction:
-    """Execution of one instruction: its ``index`` in the program, its loop ``iteration``, its issue cost."""
+    """Execution of an instruction: ``index`` in the program, loop ``iteration``, and issue cost."""
 
     index: int
     iteration: int
@@ -31,7 +31,7 @@ class DynamicInstruction:
 
 @dataclass(frozen=True)
 class Program:
-    """A checked program. Instructions are static; :meth:`steps` unrolls loops."""
+    """A checked program. Instructions are static. :meth:`steps` unrolls loops."""
 
     container: Container
     target: Target

@@ -2,8 +2,7 @@
 
 A phase has a minimum duration and needs amounts (bytes, results, symbols) of resources. Alone, it takes the maximum of
 its minimum duration and amount / width over all resources. If phases together request more than the width of a
-resource, they share it fairly, as by round-robin arbitration: no phase gets more than a fair share while another needs
-it.
+resource, they share it fairly, as in round-robin arbitration: a phase exceeds a fair share only if no other needs it.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ class ExecutionPhase:
 
 
 class Shares:
-    """Running phases and their speeds."""
+    """Running phases and speeds."""
 
     def __init__(self, width: Sequence[float]) -> None:
         self.width = width
@@ -102,7 +101,7 @@ class Shares:
         return soonest
 
     def advance(self, cycles: float) -> list[ExecutionPhase]:
-        """Let ``cycles`` pass, at most :meth:`next_finish`. Return the phases that ended, in order of their start."""
+        """Let ``cycles`` pass, at most :meth:`next_finish`. Return the phases that ended, sorted by start."""
         done = []
         if self.blaming:
             for phase in self.running:
@@ -151,8 +150,8 @@ class Shares:
     def _settle(self, crowded: list[int]) -> None:
         """Compute fair levels of several overloaded resources.
 
-        A phase that one resource slows down leaves more of the others. The levels are therefore refined in turn, each
-        for the uses that the other levels allow.
+        A phase that a resource slows down uses less of all other resources. The levels are therefore refined in turn: a
+        level is computed for the uses that all other levels allow.
         """
         levels = dict.fromkeys(crowded, float("inf"))
         users = {resource: [self._wish(phase, resource, levels) for phase in self.running] for resource in crowded}

@@ -27,7 +27,7 @@ from odc_mlir.simulator.trace import Trace
 
 
 def bind(program: Program, memories: Memories, inputs: Sequence[NDArray[Any]]) -> None:
-    """Copy ``inputs`` into their regions. Raises InputError if number, dtypes or shapes differ from the program's."""
+    """Copy ``inputs`` into input regions. Raises InputError if number, dtypes or shapes differ from the program's."""
     records = program.inputs
     if len(inputs) != len(records):
         raise InputError(f"the program's inputs: {len(inputs)} given, expected {len(records)}")

@@ -98,7 +98,7 @@ _SETTLED = 1e-12
 
 
 def speeds(rates: Sequence[Mapping[Resource, float]], widths: Sequence[float]) -> list[float]:
-    """Return the speed of each phase, at most 1. ``rates`` is its use of each resource per cycle at full speed."""
+    """Return the speed of each phase, at most 1. ``rates``: uses of resources per cycle at full speed."""
     total = [sum(phase.get(resource, 0.0) for phase in rates) for resource in Resource]
     levels = {r: float("inf") for r in Resource if total[r] > widths[r] * (1 + _SETTLED)}
     for _ in range(_ROUNDS if levels else 0):
@@ -120,7 +120,7 @@ def _speed(phase: Mapping[Resource, float], levels: Mapping[Resource, float]) ->
 
 
 def _level(wanted: Sequence[float], width: float) -> float:
-    """Return the largest level for which the sum of uses, each limited to the level, fits in ``width``."""
+    """Return the largest level ``l`` for which the sum of ``min(use, l)`` over all uses fits in ``width``."""
     if sum(wanted) <= width:
         return float("inf")
     # in ascending order, grant each use that is below an equal part of the remaining width

@@ -1,9 +1,9 @@
-"""Trace of a run: instructions on their queues, use of every resource, and the format of trace viewers.
+"""Trace of a run: instructions of queues, use of every resource, and the format of trace viewers.
 
-The format has one process. Its first thread shows the layers, each from the end of the previous layer to its own end.
-The other threads show the instructions of the engines. Slices of a thread never overlap. An arrow leads from the
-instruction that posted a token to the instruction that started as soon as the token was visible. Counters are averages.
-Their number is limited, so that other events remain visible.
+The format has one process. The first thread shows the layers. A layer lasts from the end of the previous layer to the
+end of this layer. The other threads show the instructions of the engines. Slices of a thread never overlap. An arrow
+leads from the instruction that posted a token to the instruction that started as soon as the token was visible.
+Counters are averages. The number of counters is limited to keep other events visible.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class TraceEvent:
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """One instruction in the fetch engine: cycles at which issue ``begins``, is ``ready``, and is ``handed`` over."""
+    """An instruction in the fetch engine: cycles at which issue ``begins``, is ``ready``, and is ``handed`` over."""
 
     index: int
     begins: float
@@ -66,9 +66,8 @@ class Issue:
 class Trace:
     """Trace of a run.
 
-    ``events``: executed instructions in order of their end.
-    ``issues``: issued instructions in program order.
-    ``segments``: intervals of time, with the use of each resource in units per cycle.
+    ``events``: executed instructions, sorted by end. ``issues``: issued instructions in program order. ``segments``:
+    intervals of time, with the use of each resource in units per cycle.
     """
 
     program: Program
@@ -117,7 +116,7 @@ class TokenEdge(NamedTuple):
 
 
 def edges(trace: Trace) -> list[TokenEdge]:
-    """Return all consumed tokens. A semaphore connects two queues, so its tokens are consumed in order."""
+    """Return all consumed tokens. A semaphore connects two queues. Tokens are therefore consumed in order."""
     posted: dict[int, list[TraceEvent | Issue]] = defaultdict(list)
     taken: dict[int, list[TraceEvent | Issue]] = defaultdict(list)
     for executed in _executed(trace):
@@ -137,10 +136,10 @@ def _executed(trace: Trace) -> Iterator[TraceEvent | Issue]:
 
 
 def windows(last_cycles: Sequence[float], cycles: int) -> list[tuple[int, int]]:
-    """Return the window of each operator: from the end of the previous operator to its own end, in rounded cycles.
+    """Return the windows of operators, from the end of the previous operator to the operator's end, in rounded cycles.
 
-    Operators overlap, so each is charged the time since the end of the previous one. The last operator is also charged
-    the rest of the run, so that all charges add up to the run.
+    Operators overlap. An operator is therefore charged the time since the end of the previous operator. The last
+    operator is also charged the rest of the run, so that all charges add up to the run.
     """
     found: list[tuple[int, int]] = []
     end = 0

@@ -1,6 +1,6 @@
-"""The passes by name. Each is imported at first use.
+"""The passes by name. A pass is imported at first use.
 
-Each room is a folder with one file per pass. Subfolders contain shared code. ``circle-infer-shapes`` is
+A pass is a file in the folder of its level. Subfolders contain shared code. ``circle-infer-shapes`` is
 ``CircleInferShapesPass`` in ``circle/circle_infer_shapes.py``. :mod:`odc_mlir.pipelines` defines the order of passes.
 """
 

@@ -21,7 +21,7 @@ from odc_mlir.ops.infer.common import compatible
 
 
 def connect(models: Sequence[Model], manifest: Manifest, location: str) -> Model:
-    """Connect the models of a package to one model, with the inputs and outputs of ``manifest`` in its order.
+    """Connect the models of a package to one model. ``manifest`` gives inputs and outputs in order.
 
     Signatures are dropped. Raises PackageError for an index out of range, an input with no or several sources, cycles,
     and connections of different shapes.
@@ -33,7 +33,7 @@ def connect(models: Sequence[Model], manifest: Manifest, location: str) -> Model
 def join_signatures(models: Mapping[str, Model]) -> Model:
     """Join ``models``: the first subgraph of each becomes a signature with the model's name.
 
-    Equal buffers are stored once. Metadata, such as declared states, are those of the first model.
+    Equal buffers are stored once. Metadata, such as declared states, come from the first model.
     """
     result = Model(version=max(model.version for model in models.values()), buffers=[EMPTY])
     known = {content_digest(EMPTY): 0}
@@ -125,7 +125,7 @@ class _Joint:
         return feeds
 
     def _order(self) -> list[int]:
-        """Sort the models by their connections. Independent models keep the manifest's order."""
+        """Sort the models by connections. Independent models keep the manifest's order."""
         needs = TopologicalSorter({index: set[int]() for index, _ in enumerate(self._models)})
         for target, source in self._feeds.items():
             needs.add(target.model, source.model)

@@ -192,7 +192,7 @@ class SubGraph:
     debug_metadata_index: int = -1
 
     def named(self) -> list[Tensor]:
-        """Return the tensors with distinct names, which all other code uses."""
+        """Return the tensors with distinct names. All other code uses these names."""
         names = tensor_names([tensor.name for tensor in self.tensors])
         pairs = zip(self.tensors, names, strict=True)
         return [tensor if tensor.name == name else replace(tensor, name=name) for tensor, name in pairs]

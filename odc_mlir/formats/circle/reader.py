@@ -2,7 +2,7 @@
 
 Files are not trusted. Every access is checked against the file's end, common structures are decoded once, and the
 file's size limits the number of visited bytes. The schema has no recursive table, which bounds the depth. All indices
-are checked, so users of the records need not check them.
+are checked, so users of the records need no checks.
 
 A decoded table is a dict of the schema's live fields: numbers, lower-case enum names, ``str``, ``memoryview`` (vectors
 of ubyte), arrays, lists, ``(table name, record)`` for unions, and None for absent references.
@@ -139,7 +139,7 @@ class Decoder:
         return self._table(self.schema.tables[self.schema.root], self._reference(0))
 
     def root_field(self, name: str) -> Any:
-        """Return one field of the root table, or None if absent, without decoding others.
+        """Return a field of the root table, or None if absent. Nothing else is decoded.
 
         Raises MalformedError.
         """
@@ -366,14 +366,14 @@ def _check_shape(tensor: Tensor) -> None:
 
 
 def _check_order(subgraph: SubGraph, constants: Iterable[int]) -> None:
-    """Check that each tensor has one definition, before its first use.
+    """Check that a tensor has one definition, before the first use.
 
     Outputs of some files have no definition. A run reports such an output.
     """
     defined = {LEFT_OUT, *constants, *subgraph.inputs}
     defined |= {index for index, tensor in enumerate(subgraph.tensors) if tensor.is_variable}
     computed = {index for operator in subgraph.operators for index in operator.outputs}
-    # Custom operators of other compilers have scratch buffers as operands, which nothing computes.
+    # Custom operators of other compilers have scratch buffers as operands. Nothing computes these buffers.
     customs = [operator for operator in subgraph.operators if operator.name == "CUSTOM"]
     defined |= {index for operator in customs for index in operator.inputs if index not in computed}
     names = [tensor.name for tensor in subgraph.tensors]
@@ -390,8 +390,8 @@ def _check_order(subgraph: SubGraph, constants: Iterable[int]) -> None:
                 defined.add(index)
 
 
-# Larger files are mapped, because reading them would double their memory. Smaller files are read, because truncation of
-# a mapped file crashes the process.
+# Larger files are mapped, because reading would double the memory. Smaller files are read, because truncation of a
+# mapped file crashes the process.
 MAP_BYTES = 64 << 20
 
 # `deprecated_builtin_code` of operators whose code does not fit in a byte.
@@ -450,7 +450,7 @@ def _reader_of(data: memoryview) -> _RecordReader:
 
 
 def read_operator_codes(data: bytes | memoryview) -> list[tuple[str, int]]:
-    """Return name and version of each operator kind in a model file, without reading more. Raises ModelError."""
+    """Return name and version of each operator kind in a model file, and read nothing else. Raises ModelError."""
     reader = _reader_of(memoryview(data))
     with public_errors():
         return [reader.operator_code(record)[:2] for record in reader.decoder.root_field("operator_codes") or ()]
@@ -527,7 +527,7 @@ class _RecordReader:
     def operator_code(self, record: Record) -> tuple[str, int, str]:
         """Return name, version and custom code of an operator.
 
-        Circle ignores the wide field unless the narrow one is 127; TFLite uses the larger of both.
+        Circle reads the wide field only if the narrow field is 127. TFLite uses the larger value.
         """
         narrow, wide = record["deprecated_builtin_code"], record["builtin_code"]
         code = max(narrow, wide) if self._schema.name == "tflite" else narrow
@@ -580,7 +580,7 @@ class _RecordReader:
             )
 
     def _four_bits(self, buffer: int, count: int) -> int:
-        """Add a buffer with ``count`` two-bit integers of ``buffer`` as four-bit integers; return its index."""
+        """Add a buffer with ``count`` two-bit integers of ``buffer`` as four-bit integers, and return the index."""
         pairs = np.frombuffer(self._buffers[buffer], np.uint8)[:, None] >> np.arange(0, 8, 2, dtype=np.uint8) & 3
         self._buffers.append(memoryview(encode_constant((pairs.reshape(-1)[:count] ^ 2).view(np.int8) - 2, "int4")))
         return len(self._buffers) - 1

@@ -89,7 +89,7 @@ class Enum:
 
 @dataclass(frozen=True)
 class Union:
-    """Tags (1..255; 0 is none) and table names of one union."""
+    """Tags (1..255, or 0 for none) and table names of one union."""
 
     name: str
     tags: Mapping[str, int]
@@ -220,7 +220,7 @@ def default_options(table: str | None) -> dict[str, Any]:
 
 @cache
 def subgraph_fields(table: str | None) -> tuple[str, ...]:
-    """Return the fields of an options table that are subgraph indices. Only their names identify them."""
+    """Return the fields of an options table that are subgraph indices. Only names identify such fields."""
     known = circle_schema().tables.get(table or "")
     return (
         ()

@@ -1,11 +1,11 @@
 """Writers of Circle and TFLite files from records: ``write_model`` and ``write_tflite``.
 
-Equal records give equal bytes. A field with None is omitted; an empty vector or string is written. Buffers at the same
-address are stored once. If a model is too large for a flatbuffer, its buffers follow the flatbuffer.
+Equal records give equal bytes. A field with None is omitted. An empty vector or string is written. Buffers at the same
+address are stored once. If a model is too large for a flatbuffer, the buffers follow the flatbuffer.
 
 For TFLite files, operators get equivalent forms that LiteRT supports. Operator versions below the first release are
-raised. CONV_2D without a bias gets a bias of zeros; other convolutions drop a missing last operand. Additions of int16
-codes state whether shifts suffice. Conversions from wider codes to uint8 go through int8.
+raised. If CONV_2D has no bias, it gets a bias of zeros. Other convolutions drop a missing last operand. Additions of
+int16 codes state whether shifts suffice. Conversions from wider codes to uint8 go through int8.
 """
 
 from __future__ import annotations
@@ -278,7 +278,7 @@ def _is_no_shift(tensors: Sequence[Tensor]) -> bool:
 
 
 def _zero_bias(operator: Operator, x: Tensor, weights: Tensor) -> tuple[Tensor, bytes] | None:
-    """Return a bias of zeros and its contents, or None for types and shapes without one."""
+    """Return a bias of zeros and its contents, or None if type or shape allow no bias."""
     dtype, scale, filters = _SUMS.get(x.dtype), x.quantization, weights.quantization
     if x.dtype == "int16" and operator.options.get("quantized_bias_type") == "int32":
         dtype = "int32"
@@ -293,7 +293,7 @@ def _zero_bias(operator: Operator, x: Tensor, weights: Tensor) -> tuple[Tensor, 
     return bias, np.zeros(weights.shape[0], dtype).tobytes()
 
 
-# Offsets in a flatbuffer have 31 bits; 256 MiB are reserved for everything except buffers.
+# Offsets in a flatbuffer have 31 bits. 256 MiB are reserved for everything except buffers.
 INLINE_LIMIT_BYTES = (1 << 31) - (256 << 20)
 
 _BUFFER_ALIGN = 16
@@ -313,7 +313,7 @@ _SOMEWHERE = 1 << 60
 def write_model(model: Model, *, inline_limit_bytes: int = INLINE_LIMIT_BYTES) -> bytes:
     """Return ``model`` as a Circle file. Raises ModelError, and UnsupportedError for parts of other schemas.
 
-    If buffers exceed ``inline_limit_bytes`` in total, they follow the flatbuffer, which few Circle readers support.
+    If buffers exceed ``inline_limit_bytes`` in total, they follow the flatbuffer. Few Circle readers support this.
     """
     return b"".join(_chunks(model, inline_limit_bytes, circle_schema()))
 
@@ -365,7 +365,7 @@ def _model(model: Model, schema: Schema) -> Record:
         with within(f"subgraphs[{index}]"):
             subgraphs.append(_subgraph(subgraph, codes, schema))
     return {
-        # Version numbers of one format have no meaning in the other.
+        # Circle and TFLite number versions differently.
         "version": model.version if model.schema == schema.name else _VERSIONS[schema.name],
         "operator_codes": [_operator_code(*code, schema) for code in codes],
         "subgraphs": subgraphs,

@@ -1,1 +1,1 @@
-"""Import of exported PyTorch programs. The rows of :mod:`.table` convert their operators to ``circle`` operations."""
+"""Import of exported PyTorch programs. The rows of :mod:`.table` convert operators to ``circle`` operations."""

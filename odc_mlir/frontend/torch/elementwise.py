@@ -62,7 +62,7 @@ def arithmetic(name: str) -> Pattern:
 
 
 def comparison(name: str) -> Pattern:
-    """Return the pattern of a comparison. Both operands get the element type to which PyTorch promotes them."""
+    """Return the pattern of a comparison. The operands get the element type to which PyTorch promotes."""
 
     def pattern(g: Builder, a: Value, b: Value) -> Any:
         kinds = {g.dtype(item) if isinstance(item, V) else type(item).__name__ for item in (a, b)}
@@ -262,7 +262,7 @@ def extreme(reduce: str, index: str) -> Pattern:
 
 
 def top_k(g: Builder, x: V, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    """Return the ``k`` largest or smallest elements. Our operator finds the largest ones along the last axis."""
+    """Return the ``k`` largest or smallest elements. Our operator finds the largest elements along the last axis."""
     axis, last = dim % g.rank(x), g.rank(x) - 1
     back = [*range(axis), last, *range(axis, last)]
     x = g.transpose(x, [*(i for i in range(last + 1) if i != axis), axis])

@@ -1,6 +1,6 @@
 """Builder of a ``circle`` function for the conversion patterns of PyTorch's operators.
 
-64-bit integers become int32; 16-bit and 64-bit floats become float32. Extents of a shape are integers, or int32 scalars
+64-bit integers become int32. 16-bit and 64-bit floats become float32. Extents of a shape are integers, or int32 scalars
 if they are known only at run time.
 """
 
@@ -100,9 +100,9 @@ class Builder:
     ) -> Any:
         """Add operator ``name`` and return its result, or a tuple of several results.
 
-        Numbers as operands get the element type of the first tensor; sequences are lists of int32. ``dtype`` is the
-        element type of the first result, ``second`` that of the others. By default, it is inferred, or that of the
-        first tensor.
+        Numbers as operands get the element type of the first tensor. Sequences are lists of int32. ``dtype`` is the
+        element type of the first result, ``second`` the element type of further results. Default types are inferred, or
+        equal the type of the first tensor.
         """
         kind = next((self.dtype(item) for item in operands if isinstance(item, SSAValue)), "float32")
         values = [self._operand(item, kind) for item in operands]

@@ -40,7 +40,7 @@ def torch_module() -> Any:
 
 @contextmanager
 def _as_model_errors(text: str, location: str = "") -> Iterator[None]:
-    """Convert errors of other libraries, which have no common base class, to ModelErrors that begin with ``text``."""
+    """Convert errors of other libraries to ModelErrors that begin with ``text``. There is no common base class."""
     with warnings.catch_warnings(action="ignore"):
         try:
             yield
@@ -278,7 +278,7 @@ def _name_of(node: Any) -> str:
 def _source_line_of(node: Any) -> str:
     """Return file and line of the innermost call outside of PyTorch, or "".
 
-    Files of packages are relative to the packages' folder, others to the current folder.
+    Files of packages are relative to the packages' folder, all other files to the current folder.
     """
     frames = _FRAME.findall(node.meta.get("stack_trace") or "")
     inside = os.path.join(_PACKAGES, "torch", "")

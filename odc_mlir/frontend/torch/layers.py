@@ -1,7 +1,7 @@
 """Conversion patterns for convolutions, pooling, matrix products, normalisations and resizing.
 
-Our operators on images have channels last, PyTorch's have channels first. Each operator is surrounded by TRANSPOSEs,
-which the layout pass removes.
+Our operators on images have channels last, PyTorch's have channels first. TRANSPOSEs surround each operator. The layout
+pass removes these TRANSPOSEs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def padded(g: Builder, x: V, pads: Sequence[tuple[int, int]], value: float = 0) 
 
 
 class ImageWindows(NamedTuple):
-    """Windows over an image with channels last. Each field has one value per spatial axis."""
+    """Windows over an image with channels last. Fields have a value per spatial axis."""
 
     taps: Ints
     strides: Ints
@@ -84,7 +84,7 @@ class ImageWindows(NamedTuple):
         return [(0, 0), *zip(self.pads, ends or self.pads, strict=True), (0, 0)]
 
     def options(self, form: str, values: Ints) -> dict[str, Any]:
-        """Return options by axis. ``form`` is the format of their names."""
+        """Return options by axis. ``form`` is the format of option names."""
         return {form.format(axis): value for axis, value in zip(_AXES[-len(values) :], values, strict=True)}
 
 
@@ -195,7 +195,7 @@ def _reduced(g: Builder, image: V, how: str, start: float, windows: ImageWindows
 def max_pool(
     g: Builder, x: V, kernel: Ints, stride: Ints = (), padding: Any = 0, dilation: Any = 1, ceil: bool = False
 ) -> Any:
-    """Return the largest elements of windows. PyTorch's second result, their indices, has no equivalent."""
+    """Return the largest elements of windows. PyTorch's second result, the indices, has no equivalent."""
     rank = g.rank(x) - (2 if g.rank(x) > len(kernel) + 1 else 1)
     windows = ImageWindows.of(rank, kernel, stride or kernel, padding, dilation)
     simple = rank == 2 and windows.spans == list(windows.taps)
@@ -440,7 +440,7 @@ def softmax(name: str, **options: Any) -> Pattern:
 def resize(mode: str) -> Pattern:
     """Return the pattern of an image's resizing.
 
-    Our operators support two modes. Other modes become one matrix per axis, which PyTorch computes from unit vectors.
+    Our operators support two modes. Other modes become a matrix per axis. PyTorch computes it from unit vectors.
     """
 
     def pattern(g: Builder, x: V, output_size: Any, *rest: Any) -> Any:

@@ -188,9 +188,9 @@ def index(g: Builder, x: V, indices: Sequence[V | None]) -> Any:
 
 
 def _replaced(g: Builder, x: V, places: V, updates: V, accumulate: bool) -> Any:
-    """Return ``x`` with ``updates`` at coordinates of its first axes, added to the old elements or replacing them.
+    """Return ``x`` with ``updates`` at coordinates of the first axes. Updates replace old elements or are added.
 
-    SCATTER_ND adds up updates with equal coordinates, so their mean replaces the old element.
+    SCATTER_ND adds up updates with equal coordinates. The mean of the updates replaces the old element.
     """
     made = g("SCATTER_ND", places, updates, g.static(x))
     if accumulate:
@@ -227,7 +227,7 @@ def _update(g: Builder, x: V, part: V, axis: int, start: Extent) -> Any:
 
 
 def _grid(g: Builder, dim: int, index: V) -> Any:
-    """Return coordinates for the elements of ``index``: its value along ``dim``, its position along other axes."""
+    """Return coordinates for the elements of ``index``: the value along ``dim``, the position along other axes."""
     shape = g.static(index)
     parts: list[Any] = list(np.indices(shape, np.int32))
     parts[dim] = g.cast(index, "int32")

@@ -1,1 +1,1 @@
-"""Shape functions and verifiers of operators, and their common rules."""
+"""Shape functions and verifiers of operators, and common rules."""

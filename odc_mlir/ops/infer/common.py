@@ -45,7 +45,7 @@ def shape_of(node: Node, index: int, ranks: int | Sequence[int] | None = None, l
 def check_elements(node: Node, shape: Iterable[int | None], dtype: str) -> None:
     """Raise ModelError if a tensor exceeds MAX_BYTES, AllocationError if it exceeds the limit of the run.
 
-    Kernels call this function before they allocate arrays whose size depends on values, such as the ends of a range.
+    Kernels call this function before they allocate arrays if the size depends on values, such as the ends of a range.
     """
     sizes = [d for d in shape if d is not None]
     total = math.prod(sizes) * DTYPES[dtype].numpy.itemsize
@@ -144,7 +144,7 @@ def normal_axis(node: Node, axis: int, rank: int) -> int:
 
 
 def compatible(declared: Shape | None, inferred: Shape | None) -> bool:
-    """Return whether one tensor can have both shapes: equal rank and equal known dimensions."""
+    """Return whether a tensor can have both shapes: ranks are equal, and known dimensions are equal."""
     if declared is None or inferred is None:
         return True
     if len(declared) != len(inferred):
@@ -229,7 +229,7 @@ def verify_shapes(node: Node) -> None:
 
 
 def verify_same_dtype(node: Node) -> None:
-    """Check that all operands, or only the joined ones if any, have the result's element type."""
+    """Check that all operands, or only joined operands if any, have the result's element type."""
     expected, joined = node.results[0].dtype, node.spec.quant.joined
     for index, info in enumerate(node.operands):
         if info is not None and info.dtype != expected and (not joined or index in joined):
@@ -248,7 +248,7 @@ def verify_first_dtype(node: Node) -> None:
 
 
 def require_dtype(node: Node, info: TensorInfo, *allowed: str) -> None:
-    """Raise UnsupportedError unless the element type is one of ``allowed``."""
+    """Raise UnsupportedError if ``allowed`` lacks the element type."""
     if info.dtype not in allowed:
         raise UnsupportedError(
             f"the element type {info.dtype} is not supported here; supported are {', '.join(allowed)}",
@@ -288,7 +288,7 @@ def positive(node: Node, name: str, value: int | None = None) -> int:
 
 
 def window_options(node: Node, *, dilated: bool = True) -> WindowOptions:
-    """Return stride, dilation and padding of a convolution or pool. Raises ModelError for invalid ones."""
+    """Return stride, dilation and padding of a convolution or pool. Raises ModelError for invalid values."""
     names = [("stride_h", "stride_w"), ("dilation_h_factor", "dilation_w_factor")]
     pairs = [(positive(node, y), positive(node, x)) for y, x in names[: 2 if dilated else 1]]
     return WindowOptions(pairs[0], pairs[1] if dilated else (1, 1), padding_of(node))

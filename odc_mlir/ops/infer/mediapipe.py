@@ -1,7 +1,7 @@
 """Shapes of MediaPipe's custom operators. All tensors are float32, images are NHWC.
 
 ``mediapipe/util/tflite/operations`` of https://github.com/google-ai-edge/mediapipe defines them. Options of
-convolutions and pools are structures of little-endian int32 fields; options of transforms are maps. Only version 2 of
+convolutions and pools are structures of little-endian int32 fields. Options of transforms are maps. Only version 2 of
 transforms is supported: version 1 has other options and other arithmetic.
 """
 
@@ -105,7 +105,7 @@ class PoolOptions:
 
 
 def pool_options(node: Node) -> PoolOptions:
-    """Return the options of a pool. Raises ModelError for invalid ones."""
+    """Return the options of a pool. Raises ModelError for invalid options."""
     padding, stride_w, stride_h, window_w, window_h, activation = _fields(node, 6)
     names = ("the stride's height", "the stride's width", "the window's height", "the window's width")
     sizes = [
@@ -125,7 +125,7 @@ def pool_axes(node: Node, height: int | None, width: int | None) -> tuple[common
 
 
 def max_pooling_with_argmax_2d(node: Node) -> list[ResultType]:
-    """Infer the largest element of each window and its index in the window, both ``[N, OH, OW, C]``."""
+    """Infer the largest elements of windows and the indices of these elements in windows, ``[N, OH, OW, C]``."""
     x = common.shape_of(node, 0, 4)
     shape: Shape | None = None
     if x is not None:
@@ -171,7 +171,7 @@ class CropOptions:
 
 
 def crop_options(node: Node) -> CropOptions:
-    """Return the options of a crop. Raises ModelError for invalid ones."""
+    """Return the options of a crop. Raises ModelError for invalid options."""
     subset = custom_option(node, "subset_idxs", [])
     left, right = custom_option(node, "left_rotation_idx", 0), custom_option(node, "right_rotation_idx", 0)
     if not subset or not all(isinstance(index, int) and index >= 0 for index in (left, right, *subset)):

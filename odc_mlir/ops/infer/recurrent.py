@@ -19,7 +19,7 @@ def is_basic(node: Node) -> bool:
 
 
 def gates_of(node: Node, direction: str = "") -> tuple[str, ...]:
-    """Return the gates of a cell. Without weights of the input gate, it has the other three."""
+    """Return the gates of a cell. If the cell has no weights of the input gate, the three remaining gates."""
     return GATES if named(node, f"{direction}input_to_input_weights") else GATES[1:]
 
 
@@ -98,7 +98,7 @@ def _basic_lstm(node: Node) -> list[ResultType]:
 
 
 def both_ways(node: Node, x: Shape | None, forward: int | None, backward: int | None) -> list[ResultType]:
-    """Infer the results of a bidirectional operator: one for both directions, or two."""
+    """Infer the results of a bidirectional operator: a joint result, or a result for each direction."""
     dtype, outer = node.operand(0).dtype, (x or (None, None))[:2]
     if option(node, "merge_outputs"):
         together = None if forward is None or backward is None else forward + backward
@@ -257,7 +257,7 @@ def gru(node: Node) -> list[ResultType]:
 def gru_matrices(node: Node) -> tuple[str, str]:
     """Return the names of the matrices that multiply the state and the input.
 
-    Despite its name, ``hidden_hidden`` multiplies the input, unless the sizes require that it multiplies the state.
+    ``hidden_hidden`` multiplies the input despite the name. It multiplies the state only if the sizes require this.
     """
     x, state = shape_of(node, 0, 3), shape_of(node, position(node, "state"), 2)
     columns = _named_shape(node, "hidden_hidden", 2)[1]

@@ -20,7 +20,7 @@ class VolumeOptions:
 
 
 def volume_options(node: Node) -> VolumeOptions:
-    """Return the options of a convolution over volumes. Raises ModelError for invalid ones."""
+    """Return the options of a convolution over volumes. Raises ModelError for invalid options."""
     stride, dilation = (
         (common.positive(node, form % "d"), common.positive(node, form % "h"), common.positive(node, form % "w"))
         for form in ("stride_%s", "dilation_%s_factor")
@@ -59,7 +59,7 @@ def conv_3d(node: Node) -> list[ResultType]:
 
 
 def conv_3d_transpose(node: Node) -> list[ResultType]:
-    """Infer the result from its shape ``[N, OD, OH, OW, O]``, filter ``[kd, kh, kw, O, C]`` and ``x``."""
+    """Infer the result from the result shape ``[N, OD, OH, OW, O]``, filter ``[kd, kh, kw, O, C]`` and ``x``."""
     weights, x, options = common.shape_of(node, 1, 5), common.shape_of(node, 2, 5), volume_options(node)
     dtype, wanted = node.operand(2).dtype, common.static_ints(node, 0)
     if common.vector_length(node, 0) not in (None, 5):

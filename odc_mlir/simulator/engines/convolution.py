@@ -245,7 +245,7 @@ def _wrapped(area: Box, end: int, length: int) -> Iterator[Box]:
         yield Box(area.start, end - area.start)
         yield Box(end - length, area.end - end)
     else:
-        # Split into simpler areas: the last group (or run), and all earlier ones.
+        # Split into simpler areas: the last group (or run), and all earlier groups (or runs).
         groups = area.count2 > 1
         count, stride = (area.count2, area.stride2) if groups else (area.count1, area.stride1)
         first = min(count - 1, (end - area.start) // stride)

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class InstructionCost:
-    """Cost of an instruction in cycles, without traffic and latency of its memory accesses.
+    """Cost of an instruction in cycles, except traffic and latency of memory accesses.
 
     ``start``, ``drain``: time before and after the main phase.
     ``shortest``: minimum duration of the main phase.
@@ -101,14 +101,14 @@ def check_pixels(rows: int, columns: int, pixel: int, stride_y: int, stride_x: i
 
 
 def check_type(values: Values, field: str, *allowed: str) -> np.dtype[Any]:
-    """Return the numpy dtype of a type field. Raises SimulationError unless it is one of ``allowed``."""
+    """Return the numpy dtype of a type field. Raises SimulationError if ``allowed`` lacks it."""
     name = TYPES[values[field]]
     require(name in allowed, f"field {field} is {name}, allowed: {', '.join(allowed)}")
     return DTYPES[values[field]]
 
 
 def check_clamp(values: Values, dtype: np.dtype[Any]) -> tuple[int, int]:
-    """Return ``(act_min, act_max)``. Raises SimulationError unless they are a range of codes of ``dtype``."""
+    """Return ``(act_min, act_max)``. Raises SimulationError if they are not a range of codes of ``dtype``."""
     limits = np.iinfo(dtype)
     low, high = values["act_min"], values["act_max"]
     require(

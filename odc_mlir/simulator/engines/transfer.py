@@ -134,7 +134,7 @@ def param(m: Machine, v: Values) -> InstructionCost:
 
 
 def pfill(m: Machine, v: Values) -> InstructionCost:
-    """Write one multiplier and exponent, without bias, to ``count`` entries of the parameter buffer."""
+    """Write the same multiplier and exponent, and no bias, to ``count`` entries of the parameter buffer."""
     count, one_scale = v["count"], check_scale(v, "out")
     require(count > 0, "fills no entry: count is 0")
     out = m.access.write(m.memories.params, Box(v["target"], count))

@@ -112,7 +112,7 @@ def _operand(
 ) -> NDArray[Any] | None:
     dtype = machine.check_type(v, f"{name}_type", *_ALL_TYPES)
     step = v[f"{name}_stride0"]
-    # Every run reads its elements, and a broadcast run reads them repeatedly. A single element for a run is read once.
+    # Every run reads all elements, also if runs broadcast. A single element for a run is read once.
     moved = shape[0] * shape[1] * (shape[2] if step else 1) * dtype.itemsize
     m.access.read(m.memories.tile, _area(v, name, name, dtype.itemsize, step), moved=moved)
     data = m.memories.tile.data

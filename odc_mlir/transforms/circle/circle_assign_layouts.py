@@ -16,8 +16,8 @@ After, with ``gamma`` permuted accordingly::
 Most operators work in any order that keeps the dimensions they depend on in place. Softmax needs its last dimension
 last. The chosen orders leave the fewest TRANSPOSEs and, among such choices, move the fewest bytes. For example, a
 TRANSPOSE moves integers before DEQUANTIZE or after QUANTIZE instead of floats. A TRANSPOSE between layers costs 4 MiB
-more than a TRANSPOSE at the model's interface. The search uses variable elimination. It is exact unless a graph is so
-dense that it must fix some variables first. A TRANSPOSE that moves only dimensions of extent 1 counts as a RESHAPE.
+more than a TRANSPOSE at the model's interface. The search uses variable elimination. It is exact, except for dense
+graphs, where some variables are fixed first. A TRANSPOSE that moves only dimensions of extent 1 counts as a RESHAPE.
 
 Unchanged: tensors that are quantised along an axis, sparse, or of unknown rank. Quantised results are bit-exact. Float
 sums may be added in another order.
@@ -89,7 +89,7 @@ class CircleAssignLayoutsPass(ModulePass):
         for number, function in enumerate(functions):
             before = _transposes(function)
             if before:
-                # Functions that control flow calls keep their interface.
+                # The interfaces of functions that control flow calls stay unchanged.
                 made = _assign(function, free_interface=self.interface == _NHWC and number == 0)
                 turned = turned if number else made
                 saved += before - _transposes(function)

@@ -13,17 +13,16 @@ Results are therefore bit-exact if no masked score exceeds the largest visible s
 beta). The search for masks passes through ADD, SUB, NEG and products with a constant of at most 64. It also passes
 through operators that only move, select or limit values, such as SELECT, RESHAPE and MINIMUM. A mask is
 
-* a constant;
-* booleans or integers, cast to float and multiplied by a large constant, as in ``(1 - m) * -1e9``. This constant
-  becomes smaller;
-* with ``seen``, any other value with a recorded minimum below -2048. A MAXIMUM limits the value. Operators that compute
+- a constant
+- booleans or integers, cast to float and multiplied by a large constant, as in ``(1 - m) * -1e9``. Here, the constant
+  shrinks.
+- with ``seen``, any other value with a recorded minimum below -2048. A MAXIMUM limits the value. Operators that compute
   the value stay float, because large factors amplify small errors. Layers and values with other users end this chain.
-  If other operators read the unlimited value, the MAXIMUM stays float, too.
+  If other operators read the unlimited value, the MAXIMUM also stays float.
 
 If a computed mask hides a row completely, the row then has the softmax weights of its unmasked scores.
 
-Unchanged: constants that hide a whole row (its probabilities would change), and values for operators other than
-SOFTMAX.
+Unchanged: constants that hide a whole row, whose probabilities would change, and values that no SOFTMAX reads.
 """
 
 from __future__ import annotations

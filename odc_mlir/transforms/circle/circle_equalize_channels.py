@@ -149,7 +149,7 @@ class CircleEqualizeChannelsPass(ModulePass):
 
 @dataclass(frozen=True, slots=True)
 class EqualizedPair:
-    """Two layers, named by their results, and the divisors of the channels between them, if known."""
+    """Names of the results of two layers, and the divisors of the channels between the layers, if known."""
 
     front: str
     back: str
@@ -186,7 +186,7 @@ def _pattern(entry: object, path: str) -> EqualizedPair:
 
 
 def patterns_of(pairs: Sequence[Pair]) -> list[dict[str, Any]]:
-    """Return equalised pairs and their factors in the format of a file of patterns."""
+    """Return equalised pairs and factors in the format of a file of patterns."""
     return [
         {"front": pair.front.name, "back": pair.backs[0][0].name, "type": "ScaleOnly"}
         | {"act_scale": pair.front.factors.tolist()}
@@ -204,7 +204,7 @@ def write_patterns(path: str, pairs: Sequence[Pair]) -> None:
 
 
 def chosen_pairs(pairs: Sequence[Pair], patterns: Sequence[EqualizedPair], balance: Balance) -> list[Pair]:
-    """Return the pairs that ``patterns`` name, and apply their known factors.
+    """Return the pairs that ``patterns`` name, and apply the factors that ``patterns`` give.
 
     If several layers read a front, a pattern may name any of these layers. Raises OptionError for unusable patterns.
     """

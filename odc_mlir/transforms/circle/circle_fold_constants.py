@@ -5,12 +5,12 @@ Before::
     %0 = circle.shape(%x) {out_type = int32} : (tensor<1x8x8x4xf32>) -> tensor<4xi32>
     %1 = circle.strided_slice(%0, %begin, %end, %strides) {shrink_axis_mask = 1} : … -> tensor<i32>
 
-After: ``%1`` is ``circle.const [1] : tensor<i32>``, and values computed from such constants are folded, too.
+After: ``%1`` is ``circle.const [1] : tensor<i32>``, and values computed from folded constants are folded as well.
 
-Not folded: operators with side effects, outputs, results over the size limit, element types without whole bytes, and
-anything that the kernel rejects. Results of more than 4096 bytes are not folded either if they are more than four times
-as large as their operands. A DEQUANTIZE of such a size is folded only if ``decode`` is set, because the quantised
-constant is smaller. Operators with ``odc.known`` (a result for the fixed shapes only) and their users are kept.
+Not folded: operators with side effects, outputs, results over the size limit, element types smaller than a byte, and
+anything that the kernel rejects. A result of more than 4096 bytes is also kept if it is more than four times as large
+as the operands. A DEQUANTIZE of such a size is folded only if ``decode`` is set, because the quantised constant is
+smaller. Operators with ``odc.known`` (a result for the fixed shapes only) and the users of these operators are kept.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ GROWTH = 4  # largest size of a folded constant, relative to the constants that 
 ALWAYS_BYTES = 4096  # size up to which results are folded regardless of operand sizes
 LIMIT_BYTES = 16 << 20
 
-# Operators that read their operand's shape, not its contents.
+# Operators that read the shape of the operand, not the contents.
 SHAPE_READERS = frozenset({"SHAPE", "RANK"})
 
 
@@ -65,7 +65,7 @@ class CircleFoldConstantsPass(PatternPass):
 
 @dataclass(frozen=True)
 class FoldConstants(OperatorPattern):
-    """Replace an operator, one of ``names``, on constants by the constants that its kernel computes."""
+    """Replace an operator on constants by the constants that its kernel computes."""
 
     names: frozenset[str] = field(default_factory=lambda: frozenset(all_specs()))
     limit_bytes: int = LIMIT_BYTES

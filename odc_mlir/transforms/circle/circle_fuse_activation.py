@@ -1,4 +1,4 @@
-"""``circle-fuse-activation``: fuse activations into the operators that produce their operands.
+"""``circle-fuse-activation``: fuse activations into the operators before them.
 
 Before::
 
@@ -7,10 +7,10 @@ Before::
 
 After: ``%1 = circle.conv_2d(%x, %w, %b) {…, activation = relu6}``, with the name of the activation's result.
 
-RELU, RELU6 and RELU_N1_TO_1 are fused if they are the only user of their operand, and TANH is fused only on request. An
+RELU, RELU6 and RELU_N1_TO_1 are fused if no other operator reads the operand. TANH is fused only on request. An
 operator that already has an activation is fused with a second activation if one activation has the effect of both. A
-quantised activation is fused if its operand and result have the same scale and zero point: it then only clamps. Results
-are bit-exact.
+quantised activation is fused if its operand and result have the same scale and zero point: it only clamps. Results are
+bit-exact.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _TOGETHER = {("relu", "relu6"): "relu6", ("relu6", "relu"): "relu6"}
 
 @dataclass(frozen=True)
 class CircleFuseActivationPass(PatternPass):
-    """Fuse activations into the operators that produce their operands."""
+    """Fuse activations into the operators before them."""
 
     name = "circle-fuse-activation"
 

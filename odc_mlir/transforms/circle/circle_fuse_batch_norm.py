@@ -14,8 +14,8 @@ per-channel constant are folded into the preceding layer. MUL and DIV are also f
 SUB are folded there only if that layer has no padding, so that all weights multiply the constant for every output. The
 folded result must have a single user and be float: quantised products cannot be merged without another rounding.
 
-With ``most_ratio``, factors stay before their layer if they vary by more than this ratio among the inputs of one
-output. Folded factors would leave no resolution for small weights, because all weights share a scale.
+With ``most_ratio``, factors stay before a layer if the ratio of two factors among the inputs of an output is larger.
+Folded factors would leave no resolution for small weights, because all weights share a scale.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class ScaleAndShift(NamedTuple):
 
 
 def affine_of(op: CircleOp) -> ScaleAndShift | None:
-    """Return the effect of ADD, SUB, MUL or DIV on its only computed operand, or None."""
+    """Return the effect of ADD, SUB, MUL or DIV on the only computed operand, or None."""
     left, right = (real_constant(operand) for operand in op.operands)
     if (left is None) == (right is None):
         return None

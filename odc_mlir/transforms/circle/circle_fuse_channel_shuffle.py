@@ -17,11 +17,11 @@ The weights of the users are permuted to match::
     %8 = circle.concatenation(%6, %7) {axis = 3} : … -> tensor<1x8x8x24xf32>
     %9 = circle.conv_2d(%8, %w2, %c) : … -> tensor<1x8x8x24xf32>
 
-All operators around one or more shuffles are considered together if they only move channels. Every user reads its
-channels directly from the tensors of the layers. Orders propagate through padding, pooling, depthwise convolutions and
-unary functions. Float sums are added in another order.
+All operators that only move channels around one or more shuffles are considered together. Every user reads its channels
+directly from the tensors of the layers. Orders propagate through padding, pooling, depthwise convolutions and unary
+functions. Float sums are added in another order.
 
-Unchanged: quantised tensors, and shuffles that are cheaper than their replacement. Costs are the NPU's costs of moving
+Unchanged: quantised tensors, and shuffles that are cheaper than the replacement. Costs are the NPU's costs of moving
 runs of channels and single channels.
 """
 
@@ -180,8 +180,8 @@ def channels_of(op: CircleOp, axis: int) -> list[list[Channel]] | None:
 class ShuffleRegion:
     """Operators around a channel shuffle that only move channels.
 
-    ``channels``: for each result of an operator in program order, its channels of ``sources``. ``inner``: view and
-    TRANSPOSE of each shuffle.
+    ``channels``: channels of ``sources`` in operator results, in program order. ``inner``: view and TRANSPOSE of each
+    shuffle.
     """
 
     axis: int

@@ -9,11 +9,11 @@ Before::
 
 After: ``%3 = circle.hard_swish(%x)``, with one range to quantise instead of four.
 
-* HARD_SWISH and GELU (with tanh, or exact if a custom operator ``Erf`` computes erf), with factors in any order;
-* RELU, RELU6 and RELU_N1_TO_1 from MAXIMUM and MINIMUM with constants;
-* LEAKY_RELU from ``max(x, a * x)``, PRELU from ``relu(x) + a * (x - |x|) / 2`` or ``relu(x) - a * relu(-x)``;
-* ``x / sqrt(y)`` becomes ``x * rsqrt(y)``, ``1 / sqrt(y)`` becomes ``rsqrt(y)``;
-* with ``circle``, RMS_NORM from a product with the inverse root of a mean square, followed by a factor per channel;
+- HARD_SWISH and GELU (with tanh, or exact if a custom operator ``Erf`` computes erf), with factors in any order
+- RELU, RELU6 and RELU_N1_TO_1 from MAXIMUM and MINIMUM with constants
+- LEAKY_RELU from ``max(x, a * x)``, PRELU from ``relu(x) + a * (x - |x|) / 2`` or ``relu(x) - a * relu(-x)``
+- ``x / sqrt(y)`` becomes ``x * rsqrt(y)``, ``1 / sqrt(y)`` becomes ``rsqrt(y)``
+- with ``circle``, RMS_NORM from a product with the inverse root of a mean square, followed by a factor per channel.
   INSTANCE_NORM of images is split into simpler operators.
 
 Applies only to floats. Results agree to float32 accuracy. Intermediate values with other users stay.
@@ -113,7 +113,7 @@ def is_close(found: float | None, wanted: float) -> bool:
 
 
 def _with_scalar(op: CircleOp | None) -> tuple[SSAValue, float] | None:
-    """Return the other operand and the number if one operand is a one-element constant, else None."""
+    """Return the computed operand and the number if either operand is a one-element constant, else None."""
     if op is None or activation(op) != "none":
         return None
     for value, other in pairs(op):
@@ -326,7 +326,7 @@ class Rsqrt(_RealPattern):
 
 
 class RsqrtProduct(_RealPattern):
-    """Replace a value other than 1, divided by SQRT, by its product with RSQRT."""
+    """Replace ``x / sqrt(y)`` by ``x * rsqrt(y)`` if ``x`` is not 1."""
 
     names = frozenset({"DIV"})
 

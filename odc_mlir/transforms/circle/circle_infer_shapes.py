@@ -65,7 +65,7 @@ def forget_known(function: FuncOp) -> None:
 
 
 class InferShape(RewritePattern):
-    """Refine the result types of an operator by its shape function, and evaluate operators on shapes."""
+    """Refine the result types of an operator with the shape function, and evaluate operators on shapes."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         if not isinstance(op, CircleOp) or not op.SPEC.infer or op.unverified is not None:

@@ -7,10 +7,9 @@ Before::
 
 After ``circle-optimize{rewrites=fuse_mul_with_conv}``: one ``circle.conv_2d`` with scaled weights.
 
-:mod:`odc_mlir.transforms.circle.rewrites.table` lists all rewrites and their levels. The pass first infers shapes and
-folds constants. It then chooses dimension orders and applies patterns, repeatedly until nothing changes. It merges
-equal constants and equal computations. ``limit`` stops after that many rewrites, so that bisection can find the rewrite
-that breaks a model.
+:mod:`odc_mlir.transforms.circle.rewrites.table` lists all rewrites with levels. The pass first infers shapes and folds
+constants. It then chooses dimension orders and applies patterns, repeatedly until nothing changes. It merges equal
+constants and equal computations. ``limit`` stops after that many rewrites, so that bisection can find a wrong rewrite.
 """
 
 from __future__ import annotations

@@ -13,15 +13,15 @@ accordingly::
     %1 = circle.depthwise_conv_2d(%0, %v_2, %c_2) {…} : … -> tensor<1x8x8x2x!quant.uniform<i8, 0.05, -128>>
     %2 = circle.conv_2d(%1, %u_2, %d_2) {…} : … -> tensor<1x8x8x8x!quant.uniform<i8, 0.1, 3>>
 
-Training leaves channels with weights of practically 0. Their sums vary so little that all are requantised to one code.
-The pass adds the constant contribution of such a channel to the bias of the next layer. If the code does not represent
-0, the next layer must not have padding, because padding contributes 0. The pass also removes a channel if all weights
-that multiply it are 0, or if all results that depend on it are removed.
+Training leaves channels with weights of practically 0. All sums of such a channel are requantised to the same code. The
+pass adds the constant contribution of such a channel to the bias of the next layer. If the code does not represent 0,
+the next layer must not have padding, because padding contributes 0. The pass also removes a channel if all weights that
+multiply it are 0, or if all results that depend on it are removed.
 
-Channels are tracked through depthwise layers and views. Inputs and function results keep all channels, and so do values
-that other operators read. Every value keeps at least one channel. A layer that would lose fewer than one in 16 channels
-keeps all: a row of 144 codes is as fast as a row of 143 codes. Applies to 8-bit and 16-bit codes with one scale per
-tensor. Results are bit-exact.
+Channels are tracked through depthwise layers and views. Inputs, function results and values that other operators read
+keep all channels. Every value keeps at least one channel. A layer that would lose less than a sixteenth of its channels
+keeps all: rows of 144 and 143 codes take the same time. Applies to 8-bit and 16-bit codes with one scale per tensor.
+Results are bit-exact.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class CircleRemoveChannelsPass(PatternPass):
 
 
 class ChannelRemoval(NamedTuple):
-    """Removal of channels of one operator: masks of the kept channels of its result and, for a layer, its input."""
+    """Masks of the channels that remain in the result of an operator and, for a layer, in the input."""
 
     kind: ChannelKind
     kept: Mask
@@ -97,7 +97,7 @@ def jobs_of(intervals: FunctionIntervals, share: int) -> dict[Operation, Channel
 
 @dataclass(frozen=True)
 class NarrowOperator(RewritePattern):
-    """Remove channels of an operator, after the operators before it have lost their channels."""
+    """Remove channels of an operator. Channels of the operators before it are already removed."""
 
     jobs: Mapping[Operation, ChannelRemoval]
 
@@ -159,8 +159,8 @@ def unneeded_channels(intervals: FunctionIntervals, share: int) -> dict[Operatio
 class _Classes:
     """Classes of channels that can only be removed together, such as operand and result of a depthwise layer.
 
-    All channels of all values have consecutive numbers. A class is needed if a result of the function or a barrier
-    reads one of its channels, or if a needed result of a layer depends on one.
+    All channels of all values have consecutive numbers. A class is needed if a function result, a barrier or a needed
+    result of a layer depends on any channel of the class.
     """
 
     def __init__(self, intervals: FunctionIntervals) -> None:
@@ -219,7 +219,7 @@ class _Classes:
                 return needed
 
     def _spread(self, needed: Mask) -> None:
-        """Propagate needed channels from results of layers to their operands, to a fixed point."""
+        """Propagate needed channels from results to operands of layers until nothing changes."""
         pairs = [(layer, self.of(layer.input), self.of(layer.result)) for layer in reversed(self.intervals.layers)]
         seen = -1
         while (count := int(needed.sum())) != seen:

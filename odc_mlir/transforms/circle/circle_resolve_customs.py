@@ -1,4 +1,4 @@
-"""``circle-resolve-customs``: replace custom operators that equal builtin ones.
+"""``circle-resolve-customs``: replace custom operators that equal builtin operators.
 
 Before::
 
@@ -33,7 +33,7 @@ CODES = frozenset({*ALIASES, TRANSPOSED})
 
 
 class CircleResolveCustomsPass(rewriting.PatternPass):
-    """Replace custom operators by equivalent builtin ones."""
+    """Replace custom operators by equivalent builtin operators."""
 
     name = "circle-resolve-customs"
 
@@ -44,7 +44,7 @@ class CircleResolveCustomsPass(rewriting.PatternPass):
 
 @dataclass(frozen=True)
 class ResolveCustom(rewriting.OperatorPattern):
-    """Replace CUSTOM with one of ``codes`` by the builtin operator, unless the application registered the code."""
+    """Replace CUSTOM by the builtin operator if ``codes`` has the code and the application has not registered it."""
 
     codes: frozenset[str] = CODES
     names: frozenset[str] = field(default=frozenset({"CUSTOM"}))

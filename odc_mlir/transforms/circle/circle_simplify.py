@@ -12,11 +12,11 @@ After, if the permutations cancel and nothing is padded: ``%4 = circle.reshape(%
 
 The canonicalization patterns of operators, which ``canonicalize`` applies as well:
 
-* no effect: addition of 0 and multiplication by 1 in unquantised types, RESHAPE and the like to the same shape,
-  TRANSPOSE that keeps the order, SLICE, PAD, TILE, SPLIT, RESIZE … that return their whole operand, CAST to the same
-  type, QUANTIZE to the same parameters, MAXIMUM with the lowest code and MINIMUM with the highest;
-* chains: RESHAPE of a view, TRANSPOSE of a TRANSPOSE;
-* TRANSPOSE that moves only dimensions of extent 1 becomes a RESHAPE, which costs nothing.
+- no effect: addition of 0 and multiplication by 1 in unquantised types, RESHAPE and similar operators to the same
+  shape, TRANSPOSE that keeps the order, CAST to the same type, QUANTIZE to the same parameters, MAXIMUM with the lowest
+  code, MINIMUM with the highest code, and SLICE, PAD, TILE, SPLIT, RESIZE … that return the whole operand
+- chains: RESHAPE of a view, TRANSPOSE of a TRANSPOSE
+- A TRANSPOSE that moves only dimensions of extent 1 becomes a RESHAPE. A RESHAPE costs nothing.
 
 In addition, if a fully connected layer reads an image that is transposed to channels first and flattened, the pass
 permutes the layer's weights instead. Floating-point sums in the other order may round differently. Quantised results

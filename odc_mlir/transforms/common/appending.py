@@ -1,4 +1,4 @@
-"""State pairs whose output has only the rows that a run appends, such as the new keys of a cache."""
+"""State pairs with outputs of only the rows that a run appends, such as new keys of a cache."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _LEAST_RANK = 3  # minimum rank of a cache; vectors of different lengths are mor
 
 
 def append_rows(module: ModuleOp, pairs: Iterable[StatePair]) -> list[StatePair]:
-    """Return ``pairs`` with outputs of the same size as their inputs: the input's last rows, then the new rows.
+    """Return ``pairs`` with outputs of the size of the inputs: the last rows of the input, then the new rows.
 
-    A pair changes if it has three or more axes, and its output is shorter than its input along exactly one of them.
+    A pair changes if there are three or more axes, and the output is shorter than the input along exactly one axis.
     """
     main = main_function(module)
     last = main.body.block.last_op

@@ -52,7 +52,7 @@ class LoweringPattern(KindPattern, Generic[OpT]):
     circle operators are built on request: ``LoweringPattern[CircleOp]`` with ``operators = ("CONV_2D",)`` names them by
     the operator table.
 
-    Operations that :meth:`lower` inserts without location or name hint get those of the lowered operation.
+    Operations inserted by :meth:`lower` get missing locations and name hints from the lowered operation.
     """
 
     kinds: ClassVar[tuple[type[Operation], ...]]

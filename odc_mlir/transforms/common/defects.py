@@ -1,6 +1,6 @@
 """Defects of the compiler: unexpected exceptions during the compilation of an operator.
 
-The operator then runs on its host kernel, so the package is correct. A warning asks for a bug report, and reports count
+The operator then runs on the host, and the package is correct. A warning asks for a bug report, and reports count
 defects. If the variable ODC_DEFECTS is ``error``, as in the project's own checks, the exception is raised instead.
 """
 

@@ -1,4 +1,4 @@
-"""Descriptions of passes, their options and their patterns, from docstrings.
+"""Descriptions of passes, options and patterns, from docstrings.
 
 ``odc-opt --list-passes``, ``--list-patterns``, ``--help=PASS`` and the documentation print them.
 """

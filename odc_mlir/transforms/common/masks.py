@@ -1,9 +1,9 @@
-"""Masks of SOFTMAX, traced to their sources.
+"""Search for masks in the operands of SOFTMAX.
 
 A mask adds numbers far below all scores to the entries that it hides. The operand of a SOFTMAX is a sum of terms. The
 search for terms passes through sums, factors, and operators that only move, select or limit values. Each term has a
-*bound* in its own unit. A value below its bound (above it for a subtracted term) has a softmax weight of 0. The bound
-can therefore replace the value.
+*bound*, in the unit of the term. A value below the bound (above it for a subtracted term) has a softmax weight of 0.
+The bound can therefore replace the value.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ HIDDEN = -2048.0
 _NEARLY = 0.99  # relative tolerance of a bound, because products of clipped numbers are rounded
 _LARGEST_FACTOR = 64.0  # largest factor of scores; a value with a larger factor selects hidden entries
 _DEEPEST = 64
-# Operators that move codes, but combine several values or depend on their order.
+# Operators that move codes, but combine several values or depend on the order of values.
 MIXING = frozenset({"AVERAGE_POOL_2D", "RESIZE_BILINEAR", "TOPK_V2", "UNIQUE"})
 _PRODUCTS = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED", "BATCH_MATMUL"})
 
@@ -56,7 +56,7 @@ class TermSource(NamedTuple):
 
 
 def argument_of(softmax: CircleOp) -> tuple[SSAValue, float] | None:
-    """Return the float operand of a SOFTMAX with its bound, or None for other or invalid operators."""
+    """Return the float operand of a SOFTMAX and the bound, or None for other or invalid operators."""
     if softmax.SPEC.name != "SOFTMAX" or softmax.unverified is not None or not is_real(softmax.operands[0]):
         return None
     beta = float(softmax.option("beta"))

@@ -125,7 +125,7 @@ class _Observed(Wrapped):
 class ByKind(RewritePattern):
     """Application of the first of many patterns that changes an operation.
 
-    Each pattern gets only operations of its kinds.
+    A pattern gets only operations of the kinds that it matches.
     """
 
     def __init__(self, patterns: Sequence[RewritePattern]) -> None:
@@ -259,7 +259,7 @@ def real_constant(value: SSAValue | None) -> Reals | None:
 
 
 def real_scalar(value: SSAValue | None) -> float | None:
-    """Return the number in a float32 constant of one element, or None for other values."""
+    """Return the number in a float32 constant with one element, or None for any other value."""
     array = real_constant(value)
     return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
 
@@ -282,7 +282,7 @@ def indices(numbers: Sequence[int], name: str) -> ConstOp:
 
 
 def constant_name(old: SSAValue | None, owner: str, role: str) -> str:
-    """Return the name for new contents of constant ``old``: its old name if it has no other users."""
+    """Return the name for new contents of constant ``old``: the old name if ``old`` has only one user."""
     kept = "" if old is None or isinstance(old.owner, NoneOp) or not is_used_once(old) else value_name(old)
     return kept or f"{owner}/{role}"
 
@@ -349,12 +349,12 @@ def is_used_once(value: SSAValue) -> bool:
 
 
 def is_returned(value: SSAValue) -> bool:
-    """Return whether the block returns ``value``, so that its name is visible outside."""
+    """Return whether the block returns ``value``. The name is then visible outside."""
     return any(use.operation.parent is None or use.operation is use.operation.parent.last_op for use in value.uses)
 
 
 def activation(op: CircleOp) -> str:
-    """Return the fused activation, or ``none`` for operators without one."""
+    """Return the fused activation, or ``none``."""
     return (
         str(op.option("fused_activation_function") or "none") if "fused_activation_function" in op.OPTIONS else "none"
     )
@@ -398,7 +398,7 @@ def build(
     options: Mapping[str, Any],
     location: LocationAttr | None,
 ) -> CircleOp:
-    """Create an operator. Missing options get their defaults."""
+    """Create an operator. Missing options get default values."""
     made = op_class(name).make(operands, types, options, location=location)
     missing = {key: option for key, option in made.OPTIONS.items() if key not in made.properties}
     made.properties |= {key: o.encode(o.default) for key, o in missing.items() if o.default is not None}

@@ -43,9 +43,9 @@ def keep_output_names(function: FuncOp, names: Sequence[str]) -> None:
 
 
 def tell_apart(module: ModuleOp) -> None:
-    """Make the names of each function's values unique, and name values without a name.
+    """Make the names of values unique within a function, and name unnamed values.
 
-    Inputs and outputs keep their names, because users know them. Computed values follow in program order, then
+    Names of inputs and outputs stay, because users know these names. Computed values follow in program order, then
     constants. Operands and results of a segment get the same names as the values inside, because they are the same
     tensors.
     """
@@ -81,7 +81,7 @@ def _passed_on(function: FuncOp) -> dict[SSAValue, SSAValue]:
 
 
 def rename(value: SSAValue, name: str) -> None:
-    """Rename ``value`` to ``name``. The other results of its operation keep their names."""
+    """Rename ``value`` to ``name``. Other results of the operation keep the old names."""
     value.name_hint = hint_of(name)
     if isinstance(value, BlockArgument):
         value.location = name_loc(name)

@@ -19,8 +19,8 @@ function calls. One attribute holds the bytes of all constants. Weights are pack
       }
       func.func private @convolve_rows8_vectors1_offset0(…) attributes {native.kernel = "convolve", …}
 
-Inside a segment, signed 8-bit values are stored as unsigned ones with an offset of 128: ``flip_sign`` converts inputs
-and outputs.
+Inside a segment, signed 8-bit values are stored unsigned, with an offset of 128: ``flip_sign`` converts inputs and
+outputs.
 
 Rejects operators without a native kernel.
 """

@@ -17,7 +17,7 @@ The pass runs after xDSL's ``convert-scf-to-cf``. It does not use xDSL's lowerin
 address into an integer and does not convert arithmetic. Operations that the llvm dialect cannot express become calls of
 LLVM intrinsics by name.
 
-Rejects operations without a form in the llvm dialect, and buffers of more than one dimension.
+Rejects operations that the llvm dialect cannot express, and buffers of more than one dimension.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class LowerConstant(LoweringPattern[arith.ConstantOp]):
 
 
 class LowerToCounterpart(LoweringPattern[Operation]):
-    """Lower an operation to its counterpart with the same operands, such as ``arith.addi`` to ``llvm.add``."""
+    """Lower an operation to an operation of the llvm dialect with the same operands: ``arith.addi`` to ``llvm.add``."""
 
     def handles(self, kind: type[Operation], /) -> bool:
         return kind in _COUNTERPARTS
@@ -185,7 +185,7 @@ class LowerToCounterpart(LoweringPattern[Operation]):
 
 
 class LowerCast(LoweringPattern[Operation]):
-    """Lower a conversion of element types to its counterpart, such as ``arith.extsi`` to ``llvm.sext``."""
+    """Lower a conversion of element types to the llvm dialect: ``arith.extsi`` to ``llvm.sext``."""
 
     def handles(self, kind: type[Operation], /) -> bool:
         return kind in _CASTS
@@ -195,7 +195,7 @@ class LowerCast(LoweringPattern[Operation]):
 
 
 class LowerToIntrinsic(LoweringPattern[Operation]):
-    """Lower an operation to the LLVM intrinsic for its type, such as ``arith.minsi`` to ``llvm.smin.v16i32``."""
+    """Lower an operation to an LLVM intrinsic for the type of the result: ``arith.minsi`` to ``llvm.smin.v16i32``."""
 
     def handles(self, kind: type[Operation], /) -> bool:
         return kind in _INTRINSICS

@@ -19,7 +19,7 @@ After, in addition::
 ``parts`` threads call the new function at the same time, each with a different ``part``. Layers with at least
 ``layer-products`` multiplications are divided by pixels, which does not change results. Part 0 performs the other
 calls. A vector may write beyond the last channel of a pixel, into the next part's results. Each part therefore computes
-its last pixels in its own region of ``scratch`` and copies them. Segments whose divided layers have fewer than
+the last pixels in a separate region of ``scratch`` and copies the result. Segments whose divided layers have fewer than
 ``segment-products`` multiplications in total do not change, because waking a thread would cost more than it saves.
 """
 
@@ -105,7 +105,7 @@ class _DivisibleCall:
 
     @property
     def most_parts(self) -> int:
-        """Largest number of parts such that each has a tail and at least one tile before the tail."""
+        """Largest number of parts for which every part has a tail and at least one tile before the tail."""
         return self.pixels // self.rows // (self.tail // self.rows + 1)
 
     @property

@@ -1,4 +1,4 @@
-"""``native-mark-supported``: mark every operator with a native kernel, and record the reason for all others.
+"""``native-mark-supported``: mark operators with a native kernel, and record the reason why other operators lack one.
 
 Before::
 

@@ -33,7 +33,7 @@ class NativeSetTargetPass(ModulePass):
 
 
 def machine_of(module: ModuleOp) -> CpuTarget:
-    """Return the processor that ``native-set-target`` recorded. Raises CompileError without one."""
+    """Return the processor that ``native-set-target`` recorded. Raises CompileError if there is none."""
     choice = target_of(module)
     if choice is None:
         raise CompileError("no processor is chosen", hint="run native-set-target first")

@@ -21,8 +21,8 @@ scales, numbers instead of padding rules, and properties instead of constants::
     }
 
 Tensor names stay on the locations. If the program of a segment already exists, the pass lowers the remaining ``circle``
-operations of that program. The partitioner applies the same patterns to single operators of a copy, to estimate their
-costs (:mod:`odc_mlir.transforms.partition.plans.costs`).
+operations of that program. The partitioner applies the same patterns to single operators of a copy, to estimate costs
+(:mod:`odc_mlir.transforms.partition.plans.costs`).
 
 The placement rules guarantee that some pattern matches every operator of a segment. An operator that no pattern
 matches, or that a pattern refuses, is an error.
@@ -59,7 +59,7 @@ class EraseUnusedConstant(LoweringPattern[ConstOp | NoneOp]):
 
 
 class ConvertCircleToNpuPass(PatternPass):
-    """Create programs and lower their operators."""
+    """Create programs and lower the operators."""
 
     name = "convert-circle-to-npu"
 

@@ -79,7 +79,7 @@ class SliceOfJoined(RewritePattern):
 
 
 class AliasSlice(RewritePattern):
-    """Mark a move of one contiguous run of bytes as a view, unless its result is an output."""
+    """Mark a move of one contiguous run of bytes as a view if the result is not an output."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: npu.MoveOp, rewriter: PatternRewriter) -> None:
@@ -97,7 +97,7 @@ class AliasConcatenation(RewritePattern):
 
 
 class LoadParts(RewritePattern):
-    """Mark a move that joins rows if only matrix products read the result, so that they load the original tensors."""
+    """Mark a move that joins rows if only matrix products read it. The products then load the original tensors."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: npu.MoveOp, rewriter: PatternRewriter) -> None:

@@ -9,14 +9,14 @@ After::
     %t = npu.buffer "conv1" at 25088 : !npu.buffer<arena, 12544xi8>
 
 Arena buffers that are in use at different times may share bytes. A buffer that already has an address keeps it.
-Addresses of constants, inputs and outputs follow from their sizes. The program gets the attributes
-``npu.input_offsets`` and ``npu.output_offsets``, with the addresses of all inputs and outputs, and ``npu.sram_peak``:
+Addresses of constants, inputs and outputs follow from the sizes. The program gets the attributes ``npu.input_offsets``
+and ``npu.output_offsets``, with the addresses of all inputs and outputs, and ``npu.sram_peak``:
 
-* the size of the arena, and the peak of live bytes, which is a lower bound for the size;
-* the instruction and operator at the peak (copies of constants not counted), and the buffers that are live there.
+- the size of the arena, and the peak of live bytes, a lower bound for the size
+- the instruction and operator at the peak (copies of constants not counted), and the live buffers at the peak
 
-Rejects programs that need more SRAM than available, and given addresses of constants, inputs and outputs that differ
-from the assigned ones.
+Rejects programs that need more SRAM than available, and constants, inputs and outputs with addresses that differ from
+the assigned addresses.
 """
 
 from __future__ import annotations

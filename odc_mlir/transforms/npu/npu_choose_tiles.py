@@ -6,9 +6,9 @@ Before::
 
 After: the same operation with ``{npu.tiling = #npu.tiling<rows = 4, cols = 56, group = 64, …>}``, chosen by the
 simulator's cost formulas. All other operations have a single tiling. They get ``npu.slot_bytes`` if resident tensors
-leave only a part of the tile buffer free. An operation has ``npu.resident = #npu.resident<top = 1, …>`` if its result
-stays in the tile buffer for all readers, with the border that they need. If a tiling has ``operand_slots``, the
-element-wise operation that reads the result is computed with each tile.
+leave only a part of the tile buffer free. An operation has ``npu.resident = #npu.resident<top = 1, …>`` if the result
+stays in the tile buffer for all readers. ``top = 1, …`` is the border that readers need. If a tiling has
+``operand_slots``, the element-wise operation that reads the result is computed with each tile.
 
 A window operation that already has a tiling keeps it. The slot counts of this tiling determine whether the operand and
 the result of the operation stay in the tile buffer. A program with such an operation is not cut into stripes.
@@ -19,7 +19,7 @@ Weights that every tile reads again are assumed to be prefetched to SRAM. In mem
 A program with ``npu.tiled_for = {sram = 50}`` is tiled for a machine with 50 % of the target's SRAM bandwidth. The
 other resources are ``lanes``, ``array`` (including ports and lanes), and ``room`` (the capacity of the SRAM).
 
-Rejects windows for which not even one result pixel fits in the local memories, and given tilings that do not fit.
+Rejects windows with a single result pixel that is too large for the local memories, and given tilings that do not fit.
 """
 
 from __future__ import annotations

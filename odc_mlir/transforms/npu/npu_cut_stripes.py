@@ -1,4 +1,4 @@
-"""``npu-cut-stripes``: compute chains of operations a few rows at a time, so that they fit in SRAM.
+"""``npu-cut-stripes``: compute chains of operations a few rows at a time, to fit in SRAM.
 
 Before, if the SRAM limit leaves no room for the tensor between the two::
 
@@ -82,7 +82,7 @@ def read_chains(attribute: Attribute) -> tuple[stripe_plan.Chain, ...]:
 def trial_planner(ctx: Context, job: TargetedProgram) -> tuple[stripe_plan.StripePlanner, int] | None:
     """Return the stripe planner of a program and the bytes for tensors, or None if no trials are needed.
 
-    Trials are needed if the SRAM is limited or too small, or if memory is preferred: only later passes determine the
+    Trials are needed if the SRAM is limited or too small, or if memory is preferred. Only later passes determine the
     cycles and bytes of a plan.
     """
     if job.choice.prefer == "compile-time":
@@ -119,7 +119,7 @@ class _Cut:
     slices: dict[tuple[SSAValue, stripe_plan.Rows], SSAValue] = field(default_factory=dict)
 
     def apply(self) -> Counter[str]:
-        """Replace the chain by its stripes, and return the repeated multiply-accumulates by operation."""
+        """Replace the chain by stripes, and return the repeated multiply-accumulates of each operation."""
         graph, chain = self.graph, self.chain
         layers = range(chain.first, chain.last + 1)
         made: list[SSAValue] = []

@@ -9,7 +9,7 @@ After: users of ``%2`` read ``%0``. ``%1`` stays only if it has other users. Res
 element-wise operations (``npu.lut``, ``npu.scale``), because these cost the same in any shape.
 
 Moves may repeat matrices for several matrix products, for example keys that query heads share. The products then read
-the source of the moves, or a tensor to which each matrix is moved once.
+the source of the moves, or a tensor with one copy of each matrix.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class DropReshape(RewritePattern):
 class ShareMatrices(RewritePattern):
     """Make a matrix product read each matrix once if moves repeat it in a row.
 
-    Moves keep their other effects. Left matrices that share a right matrix become the rows of one left matrix.
+    All other effects of the moves stay. Left matrices that share a right matrix become the rows of one left matrix.
     """
 
     @op_type_rewrite_pattern

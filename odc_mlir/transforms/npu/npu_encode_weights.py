@@ -10,9 +10,9 @@ After, if one of ``codings`` makes the weights shorter::
     %w = npu.buffer "weights" data <…> : !npu.buffer<constants, 2710xi8>
     npu.isa.wload source %w coded_bytes 2710 coding "huffman" target %slot bytes 4096
 
-Every buffer is encoded once, in the shortest coding, even if several instructions read it. A buffer does not change if
-it is already encoded, or if any instruction other than a raw ``wload`` of the whole buffer reads it.
-``codings`` limits the candidates, for ablations: ``{codings=raw}`` changes nothing. Rejects unknown codings.
+Every buffer is encoded once, in the shortest coding, even if several instructions read it. A buffer changes only if it
+is not encoded yet, and only raw ``wload`` instructions of the whole buffer read it. ``codings`` limits the candidates,
+for ablations: ``{codings=raw}`` changes nothing. Rejects unknown codings.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""``npu-fuse-padding``: fuse ``npu.pad`` into convolutions, which pad while they load, or replace it by a convolution.
+"""``npu-fuse-padding``: fuse ``npu.pad`` into loads of convolutions, or replace it by a convolution.
 
 Before::
 
     %1 = npu.pad %0 pads [0, 0, 1, 1] zero -3 : …
     %2 = npu.conv %1 kernel [3, 3] stride [2, 2] … zeros(-3, 0, 5) … : …
 
-After: ``%2 = npu.conv %0 kernel [3, 3] stride [2, 2] pads [0, 0, 1, 1] …``. The padding holds the zero point in both
-forms, so it adds nothing to the sums.
+After: ``%2 = npu.conv %0 kernel [3, 3] stride [2, 2] pads [0, 0, 1, 1] …``. The padding holds the zero point before and
+after, and adds nothing to the sums.
 
-For other users, a depthwise 1x1 convolution with weights and scale of one replaces the pad. Its windows in the padding
-yield the zero point. Such users are pools, which ignore padding, convolutions with another zero point, and convolutions
-whose summed padding exceeds the field of a load. The walker erases a pad without users. Only PAD of an image becomes
-``npu.pad``. Any other PAD becomes ``npu.move``.
+For other users, a depthwise 1x1 convolution with weights of 1 and scale 1 replaces the pad. Windows in the padding
+yield the zero point. Other users are pools, which ignore padding, convolutions with another zero point, and
+convolutions with a total padding that exceeds the field of a load. The walker erases a pad without users. Only PAD of
+an image becomes ``npu.pad``. Any other PAD becomes ``npu.move``.
 """
 
 from __future__ import annotations

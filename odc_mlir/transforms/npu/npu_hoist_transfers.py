@@ -1,4 +1,4 @@
-"""``npu-hoist-transfers``: move loads up to the point at which their slots become free.
+"""``npu-hoist-transfers``: move loads up to the point where the slots become free.
 
 Before::
 
@@ -21,7 +21,7 @@ analysis of the whole program moves each transfer up, across tiles and layers, t
 it depends on. The order within each queue does not change. A transfer moves ahead by at most half a queue, because a
 full queue stops the fetch of all instructions after it.
 
-Buffers move to the top, and unused ones are removed. The slots need addresses in local memories, because slots that
+Buffers move to the top, and unused buffers are removed. The slots need addresses in local memories, because slots that
 share bytes limit hoisting.
 """
 
@@ -59,7 +59,7 @@ class NpuHoistTransfersPass(ProgramPass):
 
 
 def _reorder(block: Block, program: DecodedProgram, order: Sequence[int]) -> None:
-    """Arrange instructions in ``order``, after buffers in the order of their first use."""
+    """Arrange buffers in the order of first uses, and then instructions in ``order``."""
     memories = [op for op in program.declarations.values() if isinstance(op, MemoryOp)]
     used = buffers_of([program.commands[index] for index in order])
     buffers = [program.declarations[buffer] for buffer in used if not buffer.is_memory]

@@ -10,11 +10,13 @@ After::
     npu.isa.load source %x target %slot posts [8]
     npu.isa.conv … input %slot waits [8]
 
-An instruction has room for two waits and two posts. Further ones are in ``npu.isa.sync``. All buffers need addresses.
+An instruction has room for two waits and two posts. ``npu.isa.sync`` holds further waits and posts. All buffers need
+addresses.
 
 Each ordered pair of queues has one semaphore. Vector clocks record which commands are complete when a command starts.
-They follow from earlier waits of its queue and from the clocks of the commands that posted. Only a dependence that the
-clocks do not cover costs a token. Tokens of a semaphore are posted and taken in the same order, so a counter is enough.
+The clock of a command follows from earlier waits of the queue and from the clocks of the posting commands. Only a
+dependence that the clocks do not cover costs a token. Tokens of a semaphore are posted and taken in the same order, so
+a counter is enough.
 """
 
 from __future__ import annotations
@@ -66,8 +68,8 @@ SEMAPHORE_OF: dict[tuple[Queue, Queue], int] = {(s, t): semaphore(s, t) for s in
 
 def find_tokens(commands: Sequence[Command]) -> tuple[Tokens, Tokens]:
     """Return the semaphores that commands must wait on, and the semaphores that they must post."""
-    # The clock at the head of each queue, and the clock after each command. Commands of a queue without a wait between
-    # them share a clock, which does not count the queue itself.
+    # The clock at the head of each queue, and the clock after each command. If there is no wait between commands of a
+    # queue, they share a clock. The clock does not count the queue itself.
     known = {queue: [-1] * len(Queue) for queue in Queue}
     complete: list[Clock] = []
     waits: Tokens = {}

@@ -1,4 +1,4 @@
-"""``npu-lower-to-tiles``: lower tensor operations to instructions on tiles, each transfer just before its use.
+"""``npu-lower-to-tiles``: lower tensor operations to instructions on tiles, with transfers just before uses.
 
 Before::
 
@@ -19,7 +19,7 @@ After: one buffer for every tensor, constant and slot of a local memory, then th
       npu.isa.halt
 
 If the tiling of a convolution has ``operand_slots``, the following element-wise operation is computed with each tile.
-The program's ``npu.fused`` maps the name of each such operation to the name of its convolution.
+``npu.fused`` of the program maps the name of the element-wise operation to the name of the convolution.
 
 Buffers of memory regions are at the top. The slots of a layer are before its first instruction. No buffer has an
 address. ``binds`` gives the numbers of the inputs or outputs in a buffer.
@@ -78,7 +78,7 @@ TensorOpT = TypeVar("TensorOpT", bound=npu.NpuTensorOp)
 class Emission:
     """Instructions and buffers of one program, emitted while its operations are lowered in order.
 
-    Lowered operations are erased together with the yield, because later operations refer to their results.
+    Lowered operations are erased together with the yield, because later operations refer to the results.
     """
 
     def __init__(self, ctx: Context, job: TargetedProgram) -> None:
@@ -100,7 +100,7 @@ class Emission:
         return cast(WindowLayer[TensorOpT], self.layer(op))
 
     def follower(self, op: npu.NpuTensorOp) -> Layer[npu.ElementwiseOp] | None:
-        """Return the layer that is computed with each tile of ``op`` because its tiling has operand slots, or None."""
+        """Return the layer that is computed with each tile of ``op``, or None if the tiling has no operand slots."""
         tiling = op.attributes.get(TILING)
         if not isinstance(tiling, TilingAttr) or not tiling.data.operand_slots:
             return None
@@ -176,7 +176,7 @@ def _bounded(commands: Iterable[Command], target: Target) -> Iterator[Command]:
 
 
 class TilePattern(LoweringPattern[TensorOpT]):
-    """Lower one kind of tensor operation to instructions on its tiles."""
+    """Lower one kind of tensor operation to instructions on tiles."""
 
     def __init__(self, emission: Emission) -> None:
         self.emission = emission
@@ -191,7 +191,7 @@ class TilePattern(LoweringPattern[TensorOpT]):
 
     @staticmethod
     def stream(layer: Layer[Any], memories: LocalMemories, /) -> Iterator[Command]:
-        """Yield the commands of ``layer``, which takes its slots from ``memories``."""
+        """Yield the commands of ``layer``, and take slots from ``memories``."""
         raise NotImplementedError
 
 
@@ -210,7 +210,7 @@ class TileView(LoweringPattern[npu.ReshapeOp | npu.ConstantOp | npu.MoveOp]):
 
 
 class TileConv(TilePattern[npu.ConvOp]):
-    """Lower ``npu.conv``, and the element-wise operation that is computed with each of its tiles."""
+    """Lower ``npu.conv``, and the element-wise operation that is computed with each tile."""
 
     def commands(self, op: npu.ConvOp, to: Emission, /) -> Iterator[Command]:
         layer, follower = to.window_layer(op), to.follower(op)

@@ -6,7 +6,7 @@ Before::
     npu.isa.wload source %w target %slot
 
 After, in memory mode ``flash``: chunks of constants are copied to the arena, as early as there is room. ``live`` is the
-interval in which the copy needs its bytes::
+interval in which the copy needs the bytes::
 
     %c = npu.buffer "weights" data <…> : !npu.buffer<constants, 8192xi8>
     %s = npu.buffer "prefetched" live [0, 12] : !npu.buffer<arena, 8192xi8>
@@ -14,9 +14,9 @@ interval in which the copy needs its bytes::
     npu.isa.wload source %s + 128 target %slot
 
 With ``prefer = memory``, constants only use arena bytes that tensors leave free. Constants without room are read from
-off-chip memory when used. Otherwise constants may use the whole SRAM, unless the first policy, or, with a wide off-chip
-port, no copies are estimated to be faster. Option ``room`` overrides the estimate. A program with ``npu.prefetch``,
-which ``npu-search-plans`` sets, has its own options.
+off-chip memory when used. Otherwise constants may use the whole SRAM, or follow the first policy if it is estimated to
+be faster. With a wide off-chip port, the fastest plan may also have no copies. Option ``room`` overrides the estimate.
+``npu-search-plans`` sets ``npu.prefetch``, the options of a single program.
 
 Does nothing in mode ``sram``, where constants use the SRAM port anyway. Rejects programs whose tensors do not
 fit in the SRAM limit.

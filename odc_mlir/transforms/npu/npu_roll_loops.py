@@ -205,9 +205,9 @@ Numbers = NDArray[np.integer[Any]]
 class IssuedInstruction(NamedTuple):
     """Properties of an instruction that determine which loops may contain it.
 
-    ``kind``: equal for instructions that differ only in their addresses, None for an instruction outside of loops.
-    ``layer``: equal for instructions that may share a loop. ``addresses``: absolute addresses. ``step_bits``: width of
-    each address step.
+    ``kind``: equal for instructions that differ only in addresses, None for an instruction outside of loops. ``layer``:
+    equal for instructions that may share a loop. ``addresses``: absolute addresses. ``step_bits``: width of each
+    address step.
     """
 
     kind: Hashable | None

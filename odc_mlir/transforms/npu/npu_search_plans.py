@@ -3,10 +3,10 @@
 Only a finished program determines how transfers of different layers overlap, how many constants are prefetched and
 which results reuse memory. The pass therefore runs the following passes on copies of the program, and simulates them:
 
-* with stripes for more and for less memory than is available, if memory is preferred or the tensors do not fit. The
-  memory sizes form a fixed series, so a larger limit finds all plans that a smaller limit finds;
-* with other shares of the SRAM for constants;
-* with tiles for machines with less or more of a resource, if the fewest cycles are preferred, and with half of the
+- with stripes for more and for less memory than is available, if memory is preferred or the tensors do not fit. The
+  memory sizes form a fixed series, so a larger limit finds all plans that a smaller limit finds.
+- with various shares of the SRAM for constants
+- with tiles for machines with less or more of a resource, if the fewest cycles are preferred, and with half of the
   lanes, if memory is preferred. A better machine thus finds all tilings that a poorer machine finds.
 
 Before: an ``npu.program`` of operations on tensors.
@@ -18,8 +18,8 @@ After: the same program with the choice as attributes, which ``npu-cut-stripes``
 
 The fastest program is chosen. If memory is preferred, the smallest arena wins among programs at most 5 % slower. If no
 plan fits, the one with the least memory is chosen, and ``npu-allocate-memory`` reports the error. Programs that already
-have such an attribute or tilings stay unchanged, and so do all programs if compile time is preferred. The choices are
-stored in the cache of tilings.
+have such an attribute or tilings stay unchanged. If compile time is preferred, all programs stay unchanged. The choices
+are stored in the cache of tilings.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ MACHINES = (("lanes", 50), ("sram", 50), ("sram", 200), ("array", 50), ("room", 
 
 
 class TrialPlan(NamedTuple):
-    """Stripes (None: chosen without a search), and machine for which tiles are chosen, in percent per resource."""
+    """Stripes (None: choose without a search), and resources of the machine for the choice of tiles, in percent."""
 
     stripes: StripePlan | None = None
     machine: tuple[tuple[str, int], ...] = ()
@@ -174,7 +174,7 @@ class _Trials:
         place, best = self._fitting(plans, first)
         if best is None:
             return TrialPlan(plans[place])
-        # First plans for more memory than available, which may fit after all; then plans that leave room for constants.
+        # Plans for more memory than available may fit after all. Then come plans with room for constants.
         best = self._better(best, map(TrialPlan, plans[:first][::-1]))
         if self.thrifty:
             return self._better(best, _ladder(plans, place))
@@ -232,7 +232,7 @@ class _Trials:
         return None
 
     def _finished(self, plan: TrialPlan, ready: ModuleOp, prefetch: Prefetch) -> _Trial | OdcError | None:
-        """Compile and simulate a copy of ``ready``. Returns None for a known program or one that is too slow."""
+        """Compile and simulate a copy of ``ready``. Returns None if the program is known or too slow."""
         from odc_mlir.emitter.program import emit_program  # large programs that fit need no simulator
         from odc_mlir.simulator.program import load
         from odc_mlir.simulator.run import simulate

@@ -1,4 +1,4 @@
-"""``npu-share-arena``: place inputs and outputs in the arena, where other tensors can reuse their bytes.
+"""``npu-share-arena``: place inputs and outputs in the arena, where other tensors can reuse the bytes.
 
 Before::
 
@@ -10,14 +10,15 @@ After::
     %x = npu.buffer "x" takes [0] : !npu.buffer<arena, 1x8x8x16xi8>
     %y = npu.buffer "y" gives [0] : !npu.buffer<arena, 1x10xi8>
 
-The host writes inputs before the program starts and reads outputs after it has ended. In between, other tensors can use
-the bytes of an input after its last use, and the bytes of an output before its first use. In separate regions, inputs
-and outputs could not share bytes with these tensors. Unused inputs have no buffer and stay in their region.
+The host writes inputs before the program starts and reads outputs after it has ended. While the program runs, other
+tensors can use the bytes of an input after the last use of the input, and the bytes of an output before the first use
+of the output. In separate regions, inputs and outputs could not share bytes with these tensors. Unused inputs have no
+buffer and stay in the input region.
 
 A state that is kept from run to run is an input and an output in one buffer. A program may copy the next value to this
 buffer at the end. The pass makes it compute the value in this buffer, unless it would read bytes of the state that it
-has already replaced. If a tensor begins as a copy of a tensor that nothing else needs afterwards, both share one buffer
-without the copy. A ``scatter`` into a cache then moves only one row.
+has already replaced. If a tensor begins as a copy, and nothing else needs the source afterwards, source and copy share
+one buffer, and nothing is copied. A ``scatter`` into a cache then moves only one row.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ Span = tuple[Buffer, int, int]
 def _merge_state(block: Block) -> bool:
     """Compute the next value of a state in the state's buffer instead of copying it. Returns whether this succeeded.
 
-    Values that are inputs, other states or constants are still copied, because no instruction computes them.
+    If the value is an input, a different state or a constant, it is still copied, because no instruction computes it.
     """
     program = DecodedProgram(block)
     for index, command in enumerate(program.commands):
@@ -135,7 +136,7 @@ def _can_merge(state: Buffer, value: Buffer, commands: Sequence[Command]) -> boo
 
 
 def _stay_equal(state: Buffer, value: Buffer, commands: Sequence[Command]) -> bool:
-    """Return whether one buffer can hold both tensors during ``commands`` after a copy between the two."""
+    """Return whether ``state`` and ``value`` can share a buffer during ``commands`` after a copy between the two."""
     if _is_written(value, commands):
         return False
     is_read = any(buffer is value for command in commands for buffer, _, _ in _touched(command)[0])

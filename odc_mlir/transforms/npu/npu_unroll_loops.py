@@ -15,9 +15,8 @@ After::
     npu.isa.conv … input %slot …
     …
 
-The same instructions are issued with the same addresses, so a program can be read without loops, checked by
-``npu-verify-memory`` again, and rolled again. Rejects nothing: the IR verifier already rejects addresses that leave
-their buffers.
+The same instructions are issued with the same addresses. The unrolled program is easier to read. ``npu-verify-memory``
+can check it again, and it can be rolled again. Rejects nothing: the verifier rejects addresses outside of buffers.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class NpuUnrollLoopsPass(ProgramPatternPass):
 
 
 class Unroll(RewritePattern):
-    """Replace a loop by its iterations, one after the other."""
+    """Replace a loop by copies of the body, one for each iteration."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: LoopOp, rewriter: PatternRewriter) -> None:

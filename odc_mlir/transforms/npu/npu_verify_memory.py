@@ -1,6 +1,6 @@
 """``npu-verify-memory``: prove that a finished program is safe. Changes nothing.
 
-The pass checks that buffers are inside their memory, and accesses inside their buffer. No byte of a value may be
+The pass checks that buffers are inside memories, and that accesses are inside buffers. No byte of a value may be
 overwritten through another buffer before its last read. Arena buffers that share bytes must be in use at different
 times. Semaphores must order conflicts between queues, an earlier post must satisfy every wait, and no token may be left
 over. The program thus terminates with queues of any depth.

@@ -5,16 +5,16 @@ Before: every operator that the target supports is placed on the NPU (``npu-mark
     %1 = circle.relu %0 {odc.placed = "npu"} : …
 
 After: operators that would take longer on the NPU, transfers included, are on the host with the reason. The module
-records the chosen plan and the other plans with their estimated times in nanoseconds::
+records the estimated times of the chosen plan and of all other plans in nanoseconds::
 
     builtin.module attributes {odc.partition = {chosen = {name = "search", estimate_ns = 51200 : i64, …}, …}} {
       %1 = circle.relu %0 {odc.placed = "host", odc.reason = "cost: on the NPU an inference would take 0.003 ms longer"}
 
-Operators without a tiling that fits the local memories go to the host, too. Groups stay together, and
-operators with ``odc.place = "npu"`` stay on the NPU. The preference ``memory`` of the target selects the plan with the
-fewest bytes among the nearly fastest plans. The preference ``compile-time`` compares only two plans: all supported
-operators on the NPU, and no operators. The options of this pass become part of ``odc.target``, because the compiler
-runs the pass again if a segment does not compile.
+Operators also go to the host if no tiling fits the local memories. Groups stay together, and operators with ``odc.place
+= "npu"`` stay on the NPU. The preference ``memory`` of the target selects the plan with the fewest bytes among the
+nearly fastest plans. The preference ``compile-time`` compares only two plans: all supported operators on the NPU, and
+no operators. The options of this pass become part of ``odc.target``, because the compiler runs the pass again if a
+segment does not compile.
 """
 
 from __future__ import annotations

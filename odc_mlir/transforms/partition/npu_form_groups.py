@@ -1,4 +1,4 @@
-"""``npu-form-groups``: mark operators that become one NPU operation, so that no plan separates them.
+"""``npu-form-groups``: mark operators that become one NPU operation and must stay together.
 
 Before::
 

@@ -5,8 +5,8 @@ rounds, alternately on the host and on the target. A round takes all operators o
 operators of one round form a segment. No path leaves a segment and re-enters it, because an operator that depends on a
 later round is in a later round, too.
 
-Operators are sorted into this order, constants first, so that each segment is contiguous, and get ``odc.segment = N``.
-Groups with too few operators for a segment return to the host, with the reason in ``odc.reason``.
+Operators are sorted into this order, constants first. Each segment is then contiguous. Operators get ``odc.segment =
+N``. Groups with too few operators for a segment return to the host, with the reason in ``odc.reason``.
 
 Before::
 
@@ -90,10 +90,10 @@ class NpuFormSegmentsPass(ModulePass):
 
 
 class _KnownResults:
-    """Placement of operators with known results (``odc.known``) on the side of their users.
+    """Placement of operators with known results (``odc.known``) on the same side as users.
 
-    Such an operator costs nothing in a segment that has the tensors whose shapes it reads. Otherwise it runs on the
-    host. The first user gets the operator itself, others get copies.
+    Such an operator reads shapes of tensors. It costs nothing in a segment that has these tensors. Otherwise it runs on
+    the host. The first user gets the operator itself, further users get copies.
     """
 
     def __init__(self) -> None:

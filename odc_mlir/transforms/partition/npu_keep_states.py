@@ -12,7 +12,7 @@ After::
 
 Each pair of numbers names an operand and the result that replaces this operand in the next run. If a result has other
 users, the segment returns it twice: once for the other users, once as the state. Variables of recurrent operators are
-also states. For such a variable, the segment returns its argument. The pass changes nothing if the model has several
+also states. For such a variable, the segment returns the argument. The pass changes nothing if the model has several
 segments, which use the SRAM in turn. Nor does it if an operator outside of the segment reads or computes a state, or if
 states need more than half of the SRAM.
 """

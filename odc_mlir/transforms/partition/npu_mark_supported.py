@@ -1,4 +1,4 @@
-"""``npu-mark-supported``: mark every operator that the target can run, and record the reason for all others.
+"""``npu-mark-supported``: mark operators that the target can run, and record why it cannot run the others.
 
 Before::
 

@@ -17,9 +17,9 @@ After::
     %2 = circle.floor(%1) …
 
 A segment's results are the values used outside, and the contents of variables that its operators write. For such a
-variable, the segment yields the argument (see :mod:`odc_mlir.dialects.odc`). Constants move in with their users.
-Constants with other users are copied, but share their bytes. Views of a segment's argument run on the host, where they
-cost nothing, as do views of a value that leaves the segment in several shapes.
+variable, the segment yields the argument (see :mod:`odc_mlir.dialects.odc`). Constants move into the segment. Constants
+that are also used outside are copied, but the copies share the bytes. Views of a segment's argument run on the host,
+where views cost nothing. If a value leaves the segment in several shapes, views of the value also run on the host.
 """
 
 from __future__ import annotations
@@ -88,9 +88,9 @@ def _used_outside(value: SSAValue, group: set[Operation]) -> bool:
 
 
 def _without_outer_views(members: list[CircleOp]) -> list[CircleOp]:
-    """Return ``members`` without the views that the host should run, which become host operators.
+    """Turn views that the host should run into host operators, and return all other ``members``.
 
-    Users outside of the segment get copies of views after the group. A view without other users is removed.
+    Users outside of the segment get copies of views after the group. A view without users in the segment is removed.
     """
     group: set[Operation] = set(members)
     shapes: dict[SSAValue, list[OpResult]] = {}

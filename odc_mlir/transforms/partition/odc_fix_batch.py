@@ -14,7 +14,7 @@ An operator that computes shapes may now have a known result, recorded as its at
 constant for the target, but not for the model.
 
 ``restore_batch`` restores the declared types before the model is written. The package's model then accepts any batch
-size: segments run the batch size of the compilation, and host kernels run all others.
+size: segments run the batch size of the compilation, and host kernels run all other batch sizes.
 
 Only the first dimension of inputs is fixed. Operators with other unknown dimensions stay on the host.
 """

@@ -21,7 +21,7 @@ After::
       }
     }
 
-Reads are replaced by values, so that operators on both sides can be in one segment. A variable stays if it has no
+Values replace reads. Operators before and after a read can therefore be in one segment. A variable stays if it has no
 constant initial value, if another function uses it, or if its reads and writes differ in type.
 """
 
@@ -137,7 +137,7 @@ def _lift(module: ModuleOp, main: FuncOp, variable: _Variable) -> bytes | None:
 def _initial(module: ModuleOp, main: FuncOp, variable: _Variable) -> tuple[Operation, ConstOp] | None:
     """Return (assignment, constant) that initialise ``variable`` in a function called once, before all uses.
 
-    Return None without such a function, or if another function also uses the variable.
+    Return None if there is no such function, or if another function also uses the variable.
     """
     found: list[tuple[Operation, ConstOp]] = []
     once = {_called(op) for op in main.body.block.ops if _is(op, _ONCE)}

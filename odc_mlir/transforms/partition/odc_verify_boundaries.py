@@ -1,9 +1,9 @@
 """``odc-verify-boundaries``: check that tensors have the same meaning on both sides of a segment boundary.
 
-Host kernels and the NPU exchange raw integers. If a pass changed the type of a tensor only on one side of a boundary,
-results would be wrong without any error. This pass therefore compares element type, scale, zero point and shape of the
-segment's operands and results with those of the arguments and results of its circle body. If the two sides differ and
-the value can be converted, a host operator converts it.
+Host kernels and the NPU exchange raw integers. If a pass changed a tensor type only on one side of a boundary, results
+would be wrong, and no error would tell. This pass therefore compares the types on both sides (element type, scale, zero
+point and shape): operands and results of the segment, and arguments and results of the circle body. If the two sides
+differ and the value can be converted, a host operator converts it.
 
 Before (the segment's body has another scale than the host)::
 

@@ -110,7 +110,7 @@ class ConvertCircleToQuantPass(PatternPass):
 
 @dataclass
 class Casts:
-    """Casts of values to other element types, one for each required type."""
+    """Casts of values to required element types."""
 
     made: dict[tuple[SSAValue, Attribute], SSAValue] = field(default_factory=dict)
     last: dict[SSAValue, Operation] = field(default_factory=dict)
@@ -123,7 +123,7 @@ class Casts:
         if (value, wanted) not in self.made:
             cast = UnrealizedConversionCastOp.get([value], [wanted])
             named(cast, value_name(value))
-            # Casts follow earlier casts of the same value, so that they are in the order of their uses.
+            # Casts of a value are in the order of the uses of the casts.
             place = InsertPoint.after(self.last[value]) if value in self.last else behind(value)
             rewriter.insert(cast, place)
             self.last[value] = cast
@@ -147,7 +147,7 @@ class QuantizeConstants(RewritePattern):
 
 @dataclass
 class ConvertArguments(RewritePattern):
-    """Change the arguments of the function to their assigned types."""
+    """Change the arguments of the function to the assigned types."""
 
     types: BoundaryTypes
 
@@ -157,7 +157,7 @@ class ConvertArguments(RewritePattern):
 
 
 class ConvertResults(RewritePattern):
-    """Change the results of operators, and variables, to their assigned types."""
+    """Change the results of operators, and variables, to the assigned types."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         codes = conversion.result_codes(op) if isinstance(op, CircleOp | VariableOp) else [None] * len(op.results)
@@ -196,7 +196,7 @@ class CastOutputs(RewritePattern):
 
 
 class UpdateCastOptions(OperatorPattern):
-    """Update the options of CAST. They repeat the types of its operand and result."""
+    """Update the options of CAST. The options repeat the types of operand and result."""
 
     names = frozenset({"CAST"})
 

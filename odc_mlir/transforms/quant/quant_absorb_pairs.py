@@ -14,13 +14,13 @@ After::
                                               "w1" = !quant.uniform<i8:f32, 0.25>}} {
       %0 = circle.fully_connected(%x, %w1, %b) : … -> tensor<1x2xf32>                             // "y"
 
-Pairs of QUANTIZE and DEQUANTIZE are removed, and FAKE_QUANT with 8 or 16 bits. ``quant.given`` keeps their parameters
-for the values that they rounded. FAKE_QUANT replaces earlier roundings. The parameters of a constant before DEQUANTIZE
-are kept as well. Constant folding removes the DEQUANTIZE. A function result keeps its name after the rounding. A value
-that only a move or a clamp reads gets the parameters of their result.
+Pairs of QUANTIZE and DEQUANTIZE, and FAKE_QUANT with 8 or 16 bits, are removed. ``quant.given`` keeps the parameters
+for the rounded values. FAKE_QUANT replaces earlier roundings. The parameters of a constant before DEQUANTIZE are kept
+as well. Constant folding removes the DEQUANTIZE. A function result keeps its name after the rounding. A value that only
+a move or a clamp reads gets the parameters of the move's or clamp's result.
 
-Unchanged: modules without such rounding, second roundings to other codes, quantised values with other users, roundings
-to other numbers of bits, and per-channel rounding of computed values.
+Unchanged: modules without roundings, second roundings to different codes, quantised values with further users,
+roundings to other numbers of bits, and per-channel rounding of computed values.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``quant-assign-params``: assign an element type to each value by its range.
+"""``quant-assign-params``: assign element types to values by ranges.
 
 Before::
 
@@ -12,11 +12,11 @@ After ``quant-assign-params{scheme=uint8}``::
 
 Parameters for a value in the module's ``quant.given`` take precedence over its range. A value that is zero in all
 samples gets the range of another operand or result of its user or producer. A factor of a product gets the range with
-which the product fits the result. Constants get types from their contents. Weights have one scale per channel, or a
-single scale. Weights that are multiples of a common step keep that step as their scale
-(:mod:`odc_mlir.quantizer.policy.schemes`). The pass skips biases, because input and weights determine their scales. An
-operator stays float, with a reason, if its precision is ``float`` or a necessary range was not recorded. The next pass
-(``quant-propagate-params``) handles constraints between operators. Does nothing if neither an option nor the
+which the product fits the result. The contents of constants determine their types. Weights have one scale per channel,
+or a single scale. Weights that are multiples of a common step keep that step as their scale
+(:mod:`odc_mlir.quantizer.policy.schemes`). The pass skips biases, because input and weights determine the scales of
+biases. An operator stays float, with a reason, if its precision is ``float`` or a necessary range was not recorded. The
+next pass (``quant-propagate-params``) handles constraints between operators. Does nothing if neither an option nor the
 configuration names a scheme.
 """
 
@@ -254,7 +254,7 @@ class Assignment:
         return found
 
     def _by_range(self, value: SSAValue, used: Scheme, *, as_weights: bool = False) -> Attribute:
-        """Return the type of a value by its range. Computed weights of a signed type are symmetric."""
+        """Return the type of a value, which the range determines. Computed weights of a signed type are symmetric."""
         assert used.activations is not None
         symmetric = used.symmetric_activations or (as_weights and DTYPES[used.activations].kind == "int")
         if not as_weights and (given := given_type(self._given, value, used.activations)) is not None:

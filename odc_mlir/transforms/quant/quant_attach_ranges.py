@@ -1,4 +1,4 @@
-"""``quant-attach-ranges``: write recorded ranges of values into their types.
+"""``quant-attach-ranges``: write recorded ranges into the types of values.
 
 Before::
 
@@ -8,9 +8,9 @@ After, where the values of ``relu`` were between 0 and 3.5::
 
     %0 = circle.relu(%x) : … -> tensor<1x4xf32, #circle.qparams<min = [0.0], max = [3.5]>> loc("relu")
 
-The pass matches values by name, only in the main function. A value without a record keeps the range in its type, if
-any. Files from other recorders contain such ranges. The file holds recorded statistics, or JSON such as ``{"relu":
-[0.0, 3.5]}``. Does nothing without ``records``.
+The pass matches values by name, only in the main function. A value without a record keeps the range that its type
+already has. Files from other recorders have ranges in types. The file holds recorded statistics, or JSON such as
+``{"relu": [0.0, 3.5]}``. Does nothing without ``records``.
 
 Masked scores do not widen the range of a SOFTMAX's operand. This range ends slightly below the smallest unmasked score.
 The range of a mask ends at a number that hides any score.
@@ -110,7 +110,7 @@ def read_ranges(path: str) -> dict[str, Range]:
 def ranges_of(
     statistics: Mapping[str, TensorStatistics], mode: str, options: Mapping[str, Any] | None = None
 ) -> dict[str, Range]:
-    """Return the range of each recorded tensor. Options that are None get their defaults."""
+    """Return the range of each recorded tensor. Options that are None get default values."""
     from odc_mlir.quantizer.policy.ranges import choose_range
 
     given = {name: value for name, value in (options or {}).items() if value is not None}
@@ -182,7 +182,7 @@ def _seen_ranges(softmax: CircleOp) -> Iterator[tuple[SSAValue, Range]]:
         next_terms = None if constant_of(value) is not None else terms(value, its_bound)
         if next_terms is not None:
             op, bounds = next_terms
-            # Other terms of a sum may compensate a part of the mask, so the margin includes their spread.
+            # Other terms of a sum may compensate a part of the mask. The margin includes the spread of these terms.
             margin = margin if op.SPEC.quant.kind is QuantKind.SAME or len(bounds) == 1 else spread + far
             left += [(op.operands[index], bounds[index], margin) for index in bounds]
 

@@ -7,9 +7,9 @@ Before, with a file that contains ``{"conv": [3, -2]}``::
 
 After: ``%b`` is ``[103, 198]``.
 
-Layers are named by their results. Corrections are integers in units of the bias's scale, or floats for a float bias.
-Results that overflow the bias type are clamped, with a warning. Does nothing without ``corrections``. Rejects unknown
-names, layers without a constant bias, and corrections of the wrong length or kind.
+The name of a result identifies a layer. Corrections are integers in units of the bias's scale, or floats for a float
+bias. Results that overflow the bias type are clamped, with a warning. Does nothing without ``corrections``. Rejects
+unknown names, layers without a constant bias, and corrections of the wrong length or kind.
 """
 
 from __future__ import annotations

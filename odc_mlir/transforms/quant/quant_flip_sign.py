@@ -13,9 +13,9 @@ After ``quant-flip-sign{to=int8}``::
 Every quantised value and every zero point changes by 128, also in inputs and outputs. All values represent the same
 numbers as before. Integers without a scale do not change.
 
-Rejects operators that depend on the integers themselves (CAST, BITCAST, custom ones), and operators whose kernel does
-not support the other type. Also rejects signed weights with a zero point, and quantised weights of float activations.
-The error names the operator.
+Rejects operators that depend on the integers themselves (CAST, BITCAST, custom operators), and operators with a kernel
+that does not support the new type. Also rejects signed weights with a zero point, and quantised weights of float
+activations. The error names the operator.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class QuantLimitFarPass(ModulePass):
 
 
 def limit_far(function: FuncOp, seen: Mapping[str, Range]) -> None:
-    """Insert MAXIMUM and MINIMUM before each QUANTIZE of a float value whose range in ``seen`` is too large."""
+    """Insert MAXIMUM and MINIMUM before every QUANTIZE of a float value with too large a range in ``seen``."""
     for op, limits in list(_limited(function, seen)):
         first = value = op.operands[0]
         for kind, end, number in limits:

@@ -17,16 +17,16 @@ After: each column is 0 ± 1, and the layer compensates for the change::
 
 If the columns of raw tables, or the channels of raw sensors, share one scale, small columns have no resolution. The
 inserted SUB and MUL stay float, and quantised computation begins after them. The pass uses standard deviations instead
-of range limits, so that a value beyond the limit of its column is rarely clipped. Before a convolution with padding,
-the pass only scales channels, by their root mean squares, because padding must stay zero.
+of range limits. A value beyond the limit of its column is then rarely clipped. Before a convolution with padding, the
+pass only divides channels by root mean squares, because padding must stay zero.
 
-Applies only to inputs that only layers with constant weights read. Their channels must differ in magnitude by at least
-a factor of four. If other values are joined with an input along the channels, the input's channels become as large as
-their largest channel. Does nothing without ``moments``.
+Applies only if only layers with constant weights read an input. The input channels must differ in magnitude by at least
+a factor of four. If a CONCATENATION joins an input with other values along the channels, the input's channels become as
+large as the largest channel of these values. Does nothing without ``moments``.
 
-Results of operators that only prepare inputs (slices, other shapes, joins of several inputs …) count as inputs if such
-layers read them. These operators stay float if their results are normalised, or if they change or cut channels of
-different sizes.
+Some operators only prepare inputs (slices, other shapes, joins of several inputs …). The results count as inputs if
+layers with constant weights read the results. Preparing operators stay float if the results are normalised, or if the
+operators change or cut channels of different sizes.
 
 ``sizes=weights`` needs no samples. The size of a channel is then the inverse of the root mean square of its weights.
 This is about right if a normalisation was folded into the first layer. Channels are then only scaled, and only if they
@@ -97,7 +97,7 @@ class QuantNormalizeInputsPass(ModulePass):
 
 
 def normalize_inputs(module: ModuleOp, moments: Mapping[str, Floats], *, by_weights: bool = False) -> None:
-    """Centre and scale the channels of inputs by ``moments``, [2, channels] by name, or scale them ``by_weights``."""
+    """Centre and scale input channels by ``moments``, [2, channels] by name, or only scale channels ``by_weights``."""
     function = quantized_function(module)
     if function is None:
         return
@@ -117,7 +117,7 @@ def normalize_inputs(module: ModuleOp, moments: Mapping[str, Floats], *, by_weig
 
 
 def measured_values(function: FuncOp) -> list[str]:
-    """Return the names of values, besides inputs, whose moments the pass needs, in order."""
+    """Return the names of values for which the pass needs moments in addition to inputs, in order."""
     ops = preparing(function)
     prepared = [*function.args, *(result for op in ops for result in op.results)]
     joins = {use.operation for value in prepared for use in value.uses if use.operation not in ops}
@@ -132,7 +132,7 @@ def measured_values(function: FuncOp) -> list[str]:
 
 
 def _keep_real(ops: Sequence[CircleOp], moments: Mapping[str, Floats]) -> set[CircleOp]:
-    """Keep those of ``ops`` float that change or cut input channels of different sizes, and return them.
+    """Keep operators of ``ops`` float that change or cut input channels of different sizes. Return these operators.
 
     Operators between inputs and these operators, and operators after them, also stay float.
     """
@@ -270,9 +270,9 @@ def _implied(readers: Sequence[_InputLayer], channels: int) -> Floats | None:
 def _normalisation(
     value: SSAValue, readers: Sequence[_InputLayer], moments: Floats, others: float | None
 ) -> tuple[Floats, Floats] | None:
-    """Return the centre to subtract from each channel and its divisor, or None if that changes little.
+    """Return the centres to subtract from channels and the divisors, or None if they would change little.
 
-    ``others``: size of the channels joined with the input.
+    ``others``: size of the channels that are joined with the input.
     """
     channels = (shape_of(value) or (None,))[-1]
     if moments.shape[1] != channels:
@@ -339,8 +339,8 @@ _OTHERS = frozenset({"CUSTOM", "DEQUANTIZE", "QUANTIZE"})  # element-wise, but w
 def preparing(function: FuncOp) -> list[CircleOp]:
     """Return the operators of ``function`` that only prepare inputs, in order.
 
-    Their float results depend only on inputs and constants, element by element except for moves and conversions, and
-    eventually reach other operators.
+    The operators are element-wise, moves or conversions, and have float results that depend only on inputs and
+    constants. The results eventually reach other operators.
     """
     known, found = set[SSAValue](function.args), dict[CircleOp, bool]()
     for op in all_ops(function):
@@ -372,6 +372,6 @@ def _prepares(op: CircleOp, known: Set[SSAValue]) -> bool:
 
 
 def joins_channels(op: CircleOp) -> bool:
-    """Return whether ``op`` only joins values along their last axis."""
+    """Return whether ``op`` only joins values along the last axis."""
     rank = len(shape_of(op.results[0]) or ()) if op.SPEC.name == "CONCATENATION" and op.unverified is None else 0
     return rank > 0 and op.option("axis") in (rank - 1, -1) and activation(op) == "none"

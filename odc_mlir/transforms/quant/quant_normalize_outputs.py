@@ -1,4 +1,4 @@
-"""``quant-normalize-outputs``: normalise the columns of an output before quantisation, and restore their units.
+"""``quant-normalize-outputs``: normalise the columns of an output before quantisation, and restore the units.
 
 Before, with ``ranges`` of 0.1 to 0.3 and -1500 to 2500 for the columns::
 
@@ -16,7 +16,7 @@ After: the layer computes columns from -1 to 1, which can share a scale::
     %m = circle.const [0.2, 500.0] : tensor<2xf32>
     %2 = circle.add(%1, %m) attributes {quant.precision = "float"} : …
 
-An output may have several quantities, each in its own unit. With one scale for all columns, small columns would become
+An output may have several quantities in different units. With one scale for all columns, small columns would become
 zero. Earlier passes folded the operators that apply units into the last layer. This pass separates them again. The
 inserted MUL and ADD stay float. The last of them gets the output's name, and the layer gets the same name with the
 suffix ``/normalised``. Columns after RELU get only a factor.
@@ -24,11 +24,11 @@ suffix ``/normalised``. Columns after RELU get only a factor.
 Applies only to outputs of layers with constant weights, no other activation and no other reader. Columns must differ in
 size by more than a factor of sixteen, or a column's range must be that much smaller than the range extended to zero.
 Columns may be along any axis of the output. TRANSPOSE, RESHAPE, CONCATENATION and the like after the layers stay float.
-Each column of a layer must be in one column of the output.
+A column of a layer must be in a single column of the output.
 
 With ``layers``, a layer is also normalised if slices and similar operators move only some of its columns to an output.
-It is normalised by the ranges of its own columns. The slices stay float. Other readers get the columns in their
-original units. Does nothing without either file.
+It is normalised by the ranges of its own columns. The slices stay float. Other readers get the columns in the original
+units. Does nothing without either file.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _MOVING = frozenset(
     {"CONCATENATION", "GATHER", "PACK", "SLICE", "SPLIT", "SPLIT_V", "STRIDED_SLICE", "TRANSPOSE", "UNPACK"}
 )
 
-# Suffix of the layer's name; the operator that restores the units has the output's name.
+# Suffix of the layer's name. The operator that restores the units has the output's name.
 NORMALISED = "/normalised"
 
 
@@ -99,7 +99,7 @@ class QuantNormalizeOutputsPass(ModulePass):
 
 
 def normalize_outputs(module: ModuleOp, ranges: Mapping[str, Floats], of_layers: Mapping[str, Floats]) -> None:
-    """Scale and move columns of outputs, and of layers, by their ranges. See :class:`QuantNormalizeOutputsPass`."""
+    """Scale and move columns of outputs and of layers by ranges. See :class:`QuantNormalizeOutputsPass`."""
     function = quantized_function(module)
     if function is None:
         return

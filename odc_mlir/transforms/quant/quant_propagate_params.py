@@ -2,20 +2,21 @@
 
 ``quant-assign-params`` considers one value at a time. This pass applies the constraints of operators:
 
-1. Results whose operator fixes their parameters (softmax, logistic, tanh …) get these parameters. Parameters in the
-   module's ``quant.given`` stay, and propagate from results of data movement to operands.
-2. Operators that move data (reshape, pooling, slices …) pass their operand's parameters on to their results.
+1. Some operators fix the parameters of the result (softmax, logistic, tanh …). The result gets these parameters.
+   Parameters in the module's ``quant.given`` stay, and propagate from results of data movement to operands.
+2. Operators that move data (reshape, pooling, slices …) pass the operand's parameters on to the results.
 3. Operators that combine several values (concatenation, padding with a value, maximum …) pass the result's parameters
-   back to operands without other users. Averages that would be clipped do not get them. If all other operands agree,
-   the result adopts their parameters. The remaining operands are requantised only for this operator.
-4. Scales of results increase if sums, divided by the scale, could overflow 32 bits, or if the file's reader does not
+   back to operands that only this operator uses. Averages that would be clipped do not get them. If all operands
+   without these parameters agree, the result adopts the operands' parameters. The remaining operands are requantised
+   only for this operator.
+4. Scales of results increase if sums divided by the scale could overflow 32 bits, or if the file's reader does not
    support the factor.
-5. Each operator requires its operands in the resulting types, or in its own precision if that differs.
-6. Operators whose kernel does not support these types stay float, and so do operators that only move values between
-   float operators. ``quant.reason`` contains the reason.
+5. An operator requires operands in the resulting types, or in the precision of the operator if that differs.
+6. Operators stay float if the kernel does not support these types, or if they only move values between float operators.
+   ``quant.reason`` contains the reason.
 7. Scales of weights increase if a bias would overflow its type, or a sum would overflow the reader's accumulator.
 
-Before (scales of ``%1`` and ``%2`` from their own ranges)::
+Before (scales of ``%1`` and ``%2`` from the ranges of ``%1`` and ``%2``)::
 
     %1 = circle.reshape(%0, %s) attributes {quant.operands = [!quant.uniform<i8:f32, 0.5>, unit],
                                             quant.results = [!quant.uniform<i8:f32, 0.4>]}
@@ -393,7 +394,7 @@ class Groups:
         return otherwise if group is None else group.type
 
     def merge(self, into: Group, other: Group) -> None:
-        """Merge two groups. Both get the type of ``into``, or of ``other`` if only that is fixed."""
+        """Merge two groups. The type is the type of ``other`` if only this type is fixed, else of ``into``."""
         if other is into:
             return
         if other.fixed and not into.fixed and other.dtype == into.dtype:

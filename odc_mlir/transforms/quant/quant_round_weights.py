@@ -10,9 +10,9 @@ After: ``%w`` is ``[13, -7, 0, 127]`` of the same type.
 Only the rounding of weights changes, to the best rounding for calibration data. With ``scales``, scales change too, but
 only for weights read through a DEQUANTIZE. Results name layers, and ``RESULT:OPERAND`` names one of several matrices of
 a recurrent operator. Weights that operators share stay shared if the file has the same codes for all of them. Does
-nothing without ``codes``. Rejects unknown names, layers without constant weights, arrays of another shape, and values
-outside the type. Also rejects scales that are not positive, have no codes, or belong to weights that operators read
-quantised.
+nothing without ``codes``. Rejects unknown names, layers without constant weights, arrays of a different shape, and
+values outside the type. Also rejects scales that are not positive, have no codes, or belong to weights that operators
+read quantised.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class QuantRoundWeightsPass(ModulePass):
 
 
 def round_weights(module: ModuleOp, codes: Mapping[str, Array], scales: Mapping[str, Array] | None = None) -> None:
-    """Replace weights of layers in ``module`` by ``codes``, by result name, and their scales by ``scales``.
+    """Replace weights of layers in ``module`` by ``codes``, and scales by ``scales``. Keys are result names.
 
     Raises ModelError for weights that the pass rejects.
     """

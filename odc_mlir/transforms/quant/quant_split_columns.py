@@ -1,6 +1,7 @@
 """``quant-split-columns``: move the large columns of an image of one channel to a second channel.
 
-Before, if the first of ten columns reaches 120 and the others reach 12, as in coefficients of a sound's spectrum::
+Before, if the first of ten columns reaches 120 and all later columns reach 12, as in coefficients of a sound's
+spectrum::
 
     %0 = circle.conv_2d(%x, %w, %b) {padding = same, …} : (tensor<1x49x10x1xf32>, tensor<64x10x4x1xf32>, …) -> …
 
@@ -11,15 +12,15 @@ After::
     %0 = circle.conv_2d(%1, %w2, %b) {padding = same, …} : (tensor<1x49x10x2xf32>, tensor<64x10x4x2xf32>, …) -> …
 
 ``%w2`` is ``%w`` for the channel of large columns, and ``%w / 4`` for the other channel. With a single scale, small
-columns would have few codes. A convolution applies the same weights to all columns, so its weights can absorb factors
-of channels (``quant-normalize-inputs``), but not factors of columns. The inserted MUL stays float, and quantised
-computation begins after it. The layer has twice as many multiplications.
+columns would have few codes. A convolution applies the same weights to all columns. Weights can therefore absorb
+factors of channels (``quant-normalize-inputs``), but not factors of columns. The inserted MUL stays float, and
+quantised computation begins after it. The layer has twice as many multiplications.
 
-The factor is a power of two, and at most half of the ratio of columns. Results then differ only by the order of sums,
-values larger than recorded ones have room, and the weights of small columns keep more bits.
+The factor is a power of two, and at most half of the ratio of columns. Results then differ only by the order of sums.
+Values that exceed recorded values have room, and the weights of small columns keep more bits.
 
 Applies to inputs [N, height, width, 1] that only CONV_2D with constant weights read, directly or after a RESHAPE. A
-minority of columns or rows must be larger than all others by a factor of four or more. Does nothing without ``sizes``.
+minority of columns or rows must be at least four times as large as all others. Does nothing without ``sizes``.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def _real_weights(layer: WeightedLayer) -> Floats | None:
 
 
 def _factors(value: SSAValue, name: str, sizes: Floats) -> Floats | None:
-    """Return broadcastable factors of small columns or rows, 0 for large ones, or None if no split is useful."""
+    """Return broadcastable factors of columns or rows (0 if large), or None if no split is useful."""
     height, width = (shape_of(value) or ())[1:3]
     if height is None or width is None:
         return None

@@ -2,15 +2,13 @@
 
 For every quantised operator:
 
-* an activation has one scale, and zero point 0 if it has 16 bits; weights have scales along their channel axis, and
-  zero point 0 if they are signed weights of convolutions;
-* a bias has the scale of input times weights, zero point 0, and 64 bits if activations have 16, else 32;
-* a result whose parameters the operator fixes (softmax, logistic …) has those of the module's scheme;
-* an operator that moves data gives its result the parameters of its operand;
-* its kernel supports these types.
+- An activation has one scale, and zero point 0 if it has 16 bits.
+- Weights have scales along the channel axis. Signed weights of convolutions have zero point 0.
+- A bias has the product of input scale and weight scale, zero point 0, and 64 bits for 16-bit activations, else 32.
+- A result has the parameters that the operator fixes under the module's scheme (softmax, logistic …).
+- If an operator moves data, result and operand have the same parameters. The kernel supports these types.
 
-A failed check is an error that names operator and tensor. The pass skips modules without a scheme, unless ``scheme``
-names one.
+A failed check is an error that names operator and tensor. Does nothing if neither module nor ``scheme`` has a scheme.
 """
 
 from __future__ import annotations

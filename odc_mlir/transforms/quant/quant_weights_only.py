@@ -11,20 +11,20 @@ After::
     %1 = circle.dequantize(%w) : … -> tensor<2x4xf32>
     %0 = circle.fully_connected(%x, %1, %b) : (tensor<1x4xf32>, tensor<2x4xf32>, tensor<2xf32>) -> tensor<1x2xf32>
 
-Quantisation is symmetric, with one scale for each result channel. DEQUANTIZE of a constant runs once, when a model is
+Quantisation is symmetric, with a scale for each result channel. DEQUANTIZE of a constant runs once, when a model is
 loaded, and every runtime computes with the dequantised weights. ``form=direct`` passes quantised weights to the
 operator itself. The file is then smaller, but for int8 and int4 weights, runtimes also round activations to 8 bits. A
 channel's scale follows from its range. If its weights are multiples of a step, the scale is that step. With
 ``scales=fitted`` the scale minimises the error of results (:mod:`odc_mlir.quantizer.policy.schemes`).
 
-Lookup tables stay quantised, and only the selected rows are converted to float. EMBEDDING_LOOKUP, whose tables have one
-scale per row, converts rows itself. Other lookups read codes of a single scale, and a DEQUANTIZE follows. Tables with
+Lookup tables stay quantised, and only the selected rows are converted to float. EMBEDDING_LOOKUP converts rows itself.
+The tables have a scale for each row. Other lookups read codes of a single scale, and a DEQUANTIZE follows. Tables with
 short rows become int16 with one scale. This needs fewer bytes than a scale for each row.
 
 The pass quantises constants of layers, recurrent cells, BATCH_MATMUL, GATHER and lookups. Shared constants stay shared.
 An operator with another scheme in ``quant.precision`` gets codes of that scheme, or stays unchanged for ``float``. Also
 unchanged: weights in other layouts, vectors, computed or quantised weights, and constants with infinity or NaN.
-Constants that would save no bytes are unchanged, too, unless they are weights of layers.
+Constants other than weights of layers are also unchanged if codes would save no bytes.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from odc_mlir.transforms.quant.common.ir import PRECISION, all_ops, constant_of,
 _WIDE = "int16"
 DIRECT = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
 
-# Bytes in a file of one operator with its tensor, and of one scale with its zero point.
+# Bytes in a file of an operator with a result, and of a scale with a zero point.
 _OPERATOR_BYTES, _SCALE_BYTES = 256, 12
 
 
@@ -127,7 +127,7 @@ class QuantizeWeights(RewritePattern):
             rewriter.notify_op_modified(op)
 
     def _codes(self, constant: ConstOp, axis: int | None, dtype: str, *, stays: bool) -> ConstOp | None:
-        """Insert the codes of a constant, under its name unless it ``stays``, or return None without codes."""
+        """Insert the codes of a constant, or return None. If it ``stays``, the codes get a new name."""
         info = info_of(constant.result)
         info.data = constant.blob.data  # raises an error if the bytes are missing
         array = info.array()
@@ -156,7 +156,7 @@ class QuantizeWeights(RewritePattern):
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """``constant``, operand ``index`` of ``op``, with the type and channel axis (None: one scale) of its codes."""
+    """``constant``, operand ``index`` of ``op``, with the type and channel axis (None: one scale) of the codes."""
 
     op: CircleOp
     index: int
@@ -221,7 +221,7 @@ def takes_codes(op: CircleOp, index: int, dtype: str) -> bool:
 
 
 def takes_rows(op: CircleOp, dtype: str) -> bool:
-    """Return whether ``op`` looks up whole rows, so that each row can have a scale."""
+    """Return whether ``op`` looks up whole rows. Each row can then have a scale."""
     source = op.SPEC.quant.source
     if dtype == "int4" and source is not None and prod(info_of(op.operands[source]).static_shape[1:]) % 2:
         return False
@@ -235,7 +235,7 @@ def takes_rows(op: CircleOp, dtype: str) -> bool:
 
 
 def is_moved_only(table: SSAValue) -> bool:
-    """Return whether all readers of a table look up its codes of 8 or 16 bits, by kernels of other runtimes."""
+    """Return whether all readers of a table look up codes of 8 or 16 bits in other runtimes as well."""
     readers = ((use.operation, use.index) for use in table.uses)
     return all(
         isinstance(op, CircleOp) and op.SPEC.name != _ROWS and takes_codes(op, index, _MOVED[-1])

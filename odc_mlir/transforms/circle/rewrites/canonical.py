@@ -25,7 +25,7 @@ RESIZES = ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
 
 @dataclass(frozen=True)
 class DropIdentity(rewriting.OperatorPattern):
-    """Remove an operator whose result equals one of its operands."""
+    """Remove an operator if the result equals an operand."""
 
     names: frozenset[str] = field(default_factory=lambda: frozenset(_IDENTITIES))
 

@@ -1,9 +1,9 @@
-"""Channels of quantised tensors: intervals of their codes, and kinds of operators by their effect on channels.
+"""Channels of quantised tensors: intervals of codes, and kinds of operators by effect on channels.
 
 A channel is an index of the last dimension. The interval of its codes is valid for all inputs of the model. The
 arithmetic of the kernels maps intervals of operands to intervals of results, by both ends if it is monotone. Each kind
-of operator has a class, and each operator an entry in :data:`KINDS`. Operators without an entry are barriers: they read
-all channels of their operands, and their results may have any code.
+of operator is a class. :data:`KINDS` maps operators to kinds. Operators that :data:`KINDS` lacks are barriers: they
+read all channels of all operands, and results may have any code.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def full_intervals(dtype: str, channels: int) -> ChannelIntervals:
 
 
 def channels_of(value: SSAValue) -> int | None:
-    """Return the last extent of a tensor of codes with one scale, or None for other tensors and unknown extents."""
+    """Return the number of channels of a tensor of codes with one scale. None: unknown, or any other tensor."""
     facts = tensor_facts(value.type)
     if facts.dtype not in CODE_DTYPES or facts.quant is None or not facts.quant.per_tensor or not facts.shape:
         return None
@@ -136,7 +136,7 @@ class ChannelWeights:
         return self._without_overflow(found, self.largest_sum)
 
     def _ends(self, low: Ints, high: Ints) -> Ints:
-        """Return the smallest and largest sums without bias, ``[2, O]``, from the intervals of the input.
+        """Return the smallest and largest sums before the bias is added, ``[2, O]``, from the intervals of the input.
 
         Twice the sums are computed in float64. This is exact for sums up to 2^46. :meth:`_without_overflow` discards
         the intervals of larger sums.

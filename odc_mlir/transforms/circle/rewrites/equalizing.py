@@ -1,4 +1,4 @@
-"""Sources of channels that can be scaled (fronts), tracing of their channels, and pairs for equalisation.
+"""Sources of channels that can be scaled (fronts), tracing of the channels, and pairs for equalisation.
 
 Fronts hold weights and biases in double precision until :meth:`Front.write` writes them to the operations. Factors
 commute with moves of elements, products, positively homogeneous functions such as RELU, and sums over elements of one
@@ -339,7 +339,7 @@ class Tracer:
 
 
 def sized(value: SSAValue) -> tuple[int, ...] | None:
-    """Return the shape with 1 for an unknown first extent, or None if other extents are unknown or too large."""
+    """Return the shape with 1 for an unknown first extent, or None if any later extent is unknown or too large."""
     shape = rewriting.shape_of(value)
     if shape is None or None in shape[1:]:
         return None
@@ -355,7 +355,7 @@ def commutes(op: CircleOp, relu6: str) -> bool:
 
 
 def _keeps_unknown(op: CircleOp, trace: ChannelTrace) -> bool:
-    """Return whether an unknown first extent stays the first extent, so that labels of one row suffice."""
+    """Return whether an unknown first extent stays the first extent. Labels of one row are then sufficient."""
     unknown = any((rewriting.shape_of(value) or (0,))[0] is None for value in op.operands if value in trace.labels)
     return not unknown or all((rewriting.shape_of(result) or (0,))[0] is None for result in op.results)
 
@@ -512,12 +512,12 @@ class Pair:
     def has_company(self) -> bool:
         """Whether unscaled channels share a tensor, and so a quantisation scale, with scaled channels.
 
-        The largest scaled channel must then stay the largest of all, so that the other channels keep their resolution.
+        The scaled channel that was largest must then stay the largest of all to preserve the resolution of the others.
         """
         return bool(self.bound.any()) or any((labels == 0).any() for labels in self.labels.values())
 
     def add_records(self, records: Mapping[str, Floats]) -> None:
-        """Raise each channel's recorded range to its largest share of a recorded range between the layers."""
+        """Raise recorded ranges of channels to the largest shares in recorded ranges between the layers."""
         own = self.front.record
         if own is None:
             return
@@ -566,7 +566,7 @@ class Pair:
         return ranges[1:]
 
     def settle(self) -> None:
-        """Adapt types and activations between the layers to their new values."""
+        """Adapt types and activations between the layers to the new values."""
         if not self.is_moved:
             return
         for op in dict.fromkeys([*self.front.ops, *(value.owner for value in self.labels)]):
@@ -579,7 +579,7 @@ class Pair:
                 op.properties["fused_activation_function"] = op.OPTIONS["fused_activation_function"].encode("relu")
 
     def moved_factors(self) -> dict[str, Floats]:
-        """Return the divisors of tensors by name: one number per element along the axes on which divisors differ."""
+        """Return the divisors of tensors by name: arrays with extent 1 along axes without differences."""
         if not self.is_moved:
             return {}
         found = {value: self._by_element(labels) for value, labels in self.labels.items()}

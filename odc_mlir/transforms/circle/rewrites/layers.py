@@ -19,7 +19,7 @@ from odc_mlir.transforms.common import rewriting
 
 
 class SumOfLayers(rewriting.OperatorPattern):
-    """Merge two FULLY_CONNECTED layers of one input whose results are added, by adding weights and biases."""
+    """Merge FULLY_CONNECTED layers ``f(x) + g(x)`` with the same input: add the weights, and add the biases."""
 
     names = frozenset({"ADD"})
 
@@ -200,9 +200,9 @@ class DepthToSpace(rewriting.OperatorPattern):
     """Replace TRANSPOSE from blocks of channels to pixels by DEPTH_TO_SPACE.
 
     The TRANSPOSE converts ``[N, H, W, C, r, r]`` to ``[N, H, r, W, r, C]``. If the result of a convolution was
-    transposed to channels first, it converts ``[N, C, r, r, H, W]`` to ``[N, C, H, r, W, r]``, and the new result is
-    transposed likewise. With several channels, the convolution's weights are reordered to the channel order of
-    DEPTH_TO_SPACE.
+    transposed to channels first, it converts ``[N, C, r, r, H, W]`` to ``[N, C, H, r, W, r]``, and the result of
+    DEPTH_TO_SPACE is transposed in the same way. With several channels, the convolution's weights are reordered to the
+    channel order of DEPTH_TO_SPACE.
     """
 
     names = frozenset({"TRANSPOSE"})

@@ -50,7 +50,7 @@ def permuted(shape: Shape, order: Order) -> Shape:
 
 
 def equal_in_memory(shape: Shape | None, stored: Order, wanted: Order) -> bool:
-    """Return whether a tensor has equal bytes in both orders: they differ only in dimensions of extent 1."""
+    """Return whether a tensor has equal bytes in both orders. Only dimensions of extent 1 may change places."""
     if stored == wanted:
         return True
     if shape is None:
@@ -66,7 +66,7 @@ def without(order: Order, removed: frozenset[int]) -> Order:
 
 
 def with_removed(order: Order, removed: frozenset[int], rank: int) -> Order:
-    """Insert removed dimensions at their own positions into ``order``: the inverse of :func:`without`."""
+    """Insert removed dimensions into ``order`` at the original positions: the inverse of :func:`without`."""
     kept = [dimension for dimension in range(rank) if dimension not in removed]
     rest = iter(kept[number] for number in order)
     return tuple(place if place in removed else next(rest) for place in range(rank))
@@ -248,7 +248,7 @@ def _broadcast_in(array: NDArray[Any], order: Order) -> NDArray[Any]:
 
 
 def _along_axes(data: int, axes: int, removes: Callable[[CircleOp], bool] = lambda op: False) -> Builder:
-    """Rules of operators whose constant operand ``axes`` lists dimensions of operand ``data``, which may be removed."""
+    """Rules of operators with a constant list ``axes`` of dimensions of ``data``, which the operator may remove."""
 
     def rule(op: CircleOp) -> LayoutRule | None:
         rank, given = _rank(op.operands[data]), constant(op.operands[axes])
@@ -281,7 +281,7 @@ def _concatenation(op: CircleOp) -> LayoutRule | None:
 
 
 def _along(*places: int) -> Builder:
-    """Rules of operators whose operands ``places`` are constants with one entry, or row, for each dimension."""
+    """Rules of operators with constant operands ``places``, which have an entry or a row for each dimension."""
 
     def rule(op: CircleOp) -> LayoutRule | None:
         arrays = {place: constant(op.operands[place]) for place in places}
@@ -384,7 +384,7 @@ def _transpose(op: CircleOp) -> LayoutRule | None:
 def _batch_matmul(op: CircleOp) -> LayoutRule | None:
     """Rule of matrix products.
 
-    A choice is the order of batches, and for each operand whether its last two dimensions swap.
+    A choice has the order of batches, and whether the last two dimensions are swapped, for each operand.
     """
     rank = _rank(op.results[0])
     if rank < 2 or any(_rank(value) != rank or is_constant(value) for value in op.operands):
@@ -516,7 +516,7 @@ def cheapest(sizes: Sequence[int], factors: Sequence[CostTable]) -> list[int]:
 
 
 def _joined(buckets: _Buckets, variable: int, others: tuple[int, ...]) -> Costs:
-    """Return the sum of all factors over ``variable``, as a table over ``others`` and then ``variable``."""
+    """Return the sum of all factors of ``variable``, as a table with the axes ``others`` and then ``variable``."""
     axes = {other: axis for axis, other in enumerate((*others, variable))}
     total = np.zeros([buckets.sizes[v] for v in (*others, variable)], np.int64)
     for factor in buckets.take(variable):
@@ -529,7 +529,7 @@ def _joined(buckets: _Buckets, variable: int, others: tuple[int, ...]) -> Costs:
 
 
 def _alone(buckets: _Buckets, variable: int) -> int:
-    """Return the value with the least cost if all other variables have their best values."""
+    """Return the value with the least cost, for the best values of all other variables."""
     total = np.zeros(buckets.sizes[variable], np.int64)
     for factor in buckets.touching[variable].values():
         axis = factor.variables.index(variable)
@@ -618,7 +618,7 @@ def _is_returned(op: Operation | BlockArgument) -> bool:
 
 
 class LayoutGraph:
-    """Choices of all operators of one function, and the tensors between them."""
+    """Choices of all operators of a function, and the tensors between the operators."""
 
     def __init__(self, function: FuncOp, *, free_interface: bool = False) -> None:
         self.nodes: list[LayoutNode] = []

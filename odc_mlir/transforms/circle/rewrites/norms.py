@@ -1,7 +1,7 @@
-"""Normalisations of several operators: distances from a mean, divided by the root of their mean square.
+"""Normalisations of several operators: distances from a mean, divided by the root of the mean square distance.
 
 The patterns match ``x * k + (beta - mean * k)``, ``(x - mean) * rsqrt(variance + epsilon)`` and ``(x - mean) /
-sqrt(variance + epsilon)``. Each form may be without gamma and beta. A normalisation without a mean is RMSNorm.
+sqrt(variance + epsilon)``. Gamma and beta are optional. A normalisation without a mean is RMSNorm.
 """
 
 from __future__ import annotations
@@ -246,7 +246,7 @@ class InstanceNormParts(rewriting.OperatorPattern):
 class GroupsAsDimension(rewriting.OperatorPattern):
     """Normalise groups of channels of images ``[N, C, H, W]`` as a dimension, not as rows ``[N * groups, …]``.
 
-    ``[N, groups, C / groups, H * W]`` can be stored channels last, unlike rows, so that images need no TRANSPOSE.
+    ``[N, groups, C / groups, H * W]`` can be stored channels last. Rows cannot, and images would need a TRANSPOSE.
     """
 
     names = _ROOTS
@@ -316,7 +316,7 @@ def _on_groups(
 
 
 class ScaleOfRmsNorm(rewriting.OperatorPattern):
-    """Fold a product with one number per channel after RMS_NORM into its gamma."""
+    """Fold a product with a number per channel after RMS_NORM into gamma."""
 
     names = frozenset({"MUL"})
 

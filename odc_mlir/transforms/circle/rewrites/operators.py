@@ -1,4 +1,4 @@
-"""Rewrites of single operators to simpler ones: sums, products, means, views, pads, and rounding."""
+"""Rewrites of single operators to simpler operators: sums, products, means, views, pads, and rounding."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ class EqualParts(rewriting.OperatorPattern):
 class PadV2ToPad(rewriting.OperatorPattern):
     """Replace PADV2 before MAX_POOL_2D by PAD with zeros, if its input is non-negative.
 
-    Windows are larger than the padding, so each window contains a value.
+    Windows are larger than the padding. Each window therefore contains a value.
     """
 
     names = frozenset({"PADV2"})
@@ -297,7 +297,7 @@ class HardSwishParts(rewriting.OperatorPattern):
 
 
 class SoftmaxParts(rewriting.OperatorPattern):
-    """Replace SOFTMAX by exponentials of the differences to the largest element, divided by their sum."""
+    """Replace SOFTMAX by ``e / sum(e)``, with ``e = exp(x - max(x))``."""
 
     names = frozenset({"SOFTMAX"})
 
@@ -332,7 +332,7 @@ class QuantizeAgain(rewriting.OperatorPattern):
 
 
 class BackToReal(rewriting.OperatorPattern):
-    """Replace DEQUANTIZE of a QUANTIZE by its real operand."""
+    """Replace DEQUANTIZE of a QUANTIZE by the real operand of QUANTIZE."""
 
     names = frozenset({"DEQUANTIZE"})
 
@@ -356,7 +356,7 @@ class LastPair(rewriting.OperatorPattern):
 
 
 class DropFakeQuant(rewriting.OperatorPattern):
-    """Remove FAKE_QUANT without rounding its operand."""
+    """Remove FAKE_QUANT. The operand is not rounded."""
 
     names = frozenset({"FAKE_QUANT"})
 

@@ -1,7 +1,7 @@
 """Fusion of unrolled LSTM and GRU steps to operators for sequences, and of rotary position embeddings.
 
-One FULLY_CONNECTED over the sequence computes the products with all inputs, and each step reads one row. A step of
-LSTM::
+A FULLY_CONNECTED over the sequence computes the products with all inputs. Each step reads one row of the result. A step
+of LSTM::
 
     pre = row + FULLY_CONNECTED(h)              # four adjacent gates
     c'  = logistic(f) * c + logistic(i) * tanh(g)
@@ -56,7 +56,7 @@ class Unrolled:
     """Sequence of steps.
 
     ``inputs``: layer that multiplies all inputs at once. ``recurrent``: layer that multiplies the state. ``rows``:
-    position of each gate's rows in both matrices, in the operator's order of gates.
+    positions of the gates' rows in ``inputs`` and ``recurrent``, in the operator's order of gates.
     """
 
     inputs: rewriting.WeightedLayer
@@ -144,7 +144,7 @@ def _lstm_step(op: CircleOp) -> RecurrentStep | None:
 
 
 def _logistic_and(product: CircleOp, *names: str) -> tuple[SSAValue, SSAValue] | None:
-    """Return the operand of the logistic factor of ``product``, and the other factor, computed by one of ``names``."""
+    """Return ``x`` and ``y`` if ``product`` is ``logistic(x) * y``, and an operator of ``names`` computes ``y``."""
     for gate, other in rewriting.pairs(product):
         inner = rewriting.producer(gate, "LOGISTIC")
         if inner is not None and (not names or rewriting.producer(other, *names) is not None):
@@ -266,7 +266,7 @@ def _rows(steps: Sequence[RecurrentStep], recurrent: rewriting.WeightedLayer) ->
 def _place(
     gate: GateColumns, before: SSAValue | None, recurrent: rewriting.WeightedLayer, bias: rewriting.Reals | None
 ) -> int | None:
-    """Return the position of a gate's rows if one of its two summands depends on the state ``before``."""
+    """Return the position of a gate's rows if a summand of the gate depends on the state ``before``."""
     for by_input, by_state in ((0, 1), (1, 0)):
         place, part = gate.places[by_input], gate.parts[by_state]
         if place is None or gate.parts[by_input] is part:
@@ -307,7 +307,7 @@ def _are_same(first: Sequence[SSAValue], second: Sequence[SSAValue]) -> bool:
 
 
 def _inputs(steps: Sequence[RecurrentStep], recurrent: rewriting.WeightedLayer) -> rewriting.WeightedLayer | None:
-    """Return the layer on all inputs, whose row t step t reads, if it has one row per step."""
+    """Return the layer on all inputs if it has a row for each step: step t must read row t."""
     found: rewriting.WeightedLayer | None = None
     before: SSAValue | None = None
     for number, step in enumerate(steps):
@@ -377,7 +377,7 @@ class _Sequence(rewriting.OperatorPattern):
 
 
 class SequenceLstm(_Sequence):
-    """Replace LSTM steps by one operator. Its omitted states begin at zero in every run, like those of the steps."""
+    """Replace LSTM steps by one operator. The omitted states begin at zero in every run, as in the steps."""
 
     step = staticmethod(_lstm_step)
 

@@ -25,10 +25,10 @@ class RewriteRule:
     """Named rewrite.
 
     ``summary``: description in lists. ``pattern``: ``module:class`` in ``transforms.circle`` for modules named
-    ``circle_…``, else in ``rewrites``; "" if the pass ``circle-optimize`` performs the rewrite. ``arguments``: values
-    of the pattern's fields. ``level``: ``O1`` or ``on request``. ``undoes``: rewrites with the opposite effect. The
-    combination would never end. ``is_early``: whether to apply the rewrite also before the choice of dimension orders,
-    to allow more orders. ``is_late``: whether to apply the rewrite after all others, because it needs fused layers.
+    ``circle_…``, else in ``rewrites``. "" means that the pass ``circle-optimize`` performs the rewrite. ``arguments``:
+    values of the pattern's fields. ``level``: ``O1`` or ``on request``. ``undoes``: rewrites with the opposite effect.
+    The combination would never end. ``is_early``: whether to apply the rewrite also before the choice of dimension
+    orders, to allow more orders. ``is_late``: whether to apply the rewrite last, to fused layers.
     """
 
     name: str

@@ -260,7 +260,7 @@ def _cast(source: str, target: str) -> EmitValue:
 _WHOLE = ("int16", "int32", "int64")
 _CAST = ("bool", *_WHOLE, "float32")
 
-# The name of a kernel contains the index of its operation in this table, so append new operations at the end.
+# Append new operations at the end: names of kernels contain indices of operations in this table.
 ELEMENTS: tuple[Element, ...] = (
     *(Element(name, (kind, kind), "bool", write) for name, write in _COMPARISONS.items()
       for kind in ("float32", *_WHOLE)),
@@ -292,5 +292,5 @@ def _parameters(options: Options) -> Parameters:
 
 @kernel_by_options(_parameters)
 def map_elements(w: Loops, helpers: Helpers, *, operation: int, **ways: int) -> None:
-    """Compute an operation of :data:`ELEMENTS` for one element after the other."""
+    """Compute an operation of :data:`ELEMENTS`, element by element."""
     _each_element(w, ways, lambda *operands: ELEMENTS[operation].write(w, *operands), 1)

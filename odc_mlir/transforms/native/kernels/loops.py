@@ -1,7 +1,7 @@
 """Writer of functions with loops over flat buffers, in the upstream dialects func, scf, memref, vector and arith.
 
-Buffers are ``memref<?xT>``, indexed in elements. Each number known at compile time becomes one constant at the start of
-the function.
+Buffers are ``memref<?xT>``, indexed in elements. Numbers known at compile time become constants at the start of the
+function.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Loops:
         """Return a number as a constant, and a value unchanged."""
         return value if isinstance(value, SSAValue) else self.constant(value, type)
 
-    # Arithmetic on integers, floats and vectors of either; adding 0 or multiplying by 1 emits no operation.
+    # Arithmetic on integers, floats and vectors of either. Adding 0 or multiplying by 1 emits no operation.
 
     def _combined(self, a: SSAValue, b: Number, whole: _Binary, real: _Binary) -> SSAValue:
         kind = real if scalar_of(a.type) in (f32, f64) else whole
@@ -189,7 +189,7 @@ class Loops:
     def select(self, condition: SSAValue, a: SSAValue, b: SSAValue) -> SSAValue:
         return self.emit(arith.SelectOp(condition, a, b))
 
-    # Conversions. xDSL's integer casts in arith reject vectors; the casts in its llvm dialect accept them.
+    # Conversions. xDSL's integer casts in arith reject vectors. The casts in llvm accept vectors.
 
     def to_index(self, a: SSAValue) -> SSAValue:
         return self.emit(arith.IndexCastOp(a, INDEX))
@@ -255,7 +255,7 @@ class Loops:
         return self.emit(llvm.CallIntrinsicOp(name, arguments, [result]))
 
     def function(self, name: str, *operands: SSAValue) -> SSAValue:
-        """Call an LLVM intrinsic whose operands and result have one type: ``sqrt``, ``fabs``, ``trunc`` …"""
+        """Call an LLVM intrinsic with operands and a result of the same type: ``sqrt``, ``fabs``, ``trunc`` …"""
         type = operands[0].type
         return self.intrinsic(f"llvm.{name}.{suffix(type)}", operands, type)
 

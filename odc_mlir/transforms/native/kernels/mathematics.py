@@ -18,7 +18,7 @@ _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4  # the first has few bits, so 
 _ROUNDING = 12582912.0  # 1.5 * 2^23: its addition rounds a float to an integer in the low bits
 _ROUNDING_BITS = 0x4B400000
 _INFINITY = float("inf")
-# Between these limits, exponentials are normal numbers; below, they are 0; above, they are infinite.
+# Limits of operands of exponentials. Results are 0 below, normal numbers between, and infinite above the limits.
 _LEAST, _MOST = -87.33655, 88.72284
 # e^r = 1 + r + r^2 * polynomial for |r| <= ln 2 / 2 (the coefficients of Cephes' expf).
 _POLYNOMIAL = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
@@ -27,7 +27,7 @@ _POLYNOMIAL = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-
 def choose(w: Loops, predicate: str, a: Number, b: Number, x: Number, y: Number) -> SSAValue:
     """Return ``x`` if the comparison ``predicate`` (``eq``, ``gt``, ``ge``) of ``a`` and ``b`` is true, else ``y``.
 
-    Comparisons with NaN are false. Operands are floats or vectors of floats. At least one of them is an SSA value.
+    Comparisons with NaN are false. Operands are floats or vectors of floats. At least one operand is an SSA value.
     """
     type = next(value.type for value in (a, b, x, y) if isinstance(value, SSAValue))
     operands = [w.number(value, type) for value in (a, b, x, y)]
@@ -37,7 +37,7 @@ def choose(w: Loops, predicate: str, a: Number, b: Number, x: Number, y: Number)
 
 
 def larger(w: Loops, a: Number, b: Number) -> SSAValue:
-    """Return ``a`` if ``a > b``, else ``b``, also for NaN, which is one instruction on x86."""
+    """Return ``a`` if ``a > b``, else ``b``, also for NaN. On x86, this is one instruction."""
     return choose(w, "gt", a, b, a, b)
 
 
@@ -227,7 +227,7 @@ def _sign(w: Loops, x: SSAValue) -> SSAValue:
     return w.add(clamped(w, w.mul(w.mul(x, large), large), -1.0, 1.0), 0.0)  # adding 0 turns -0 into 0
 
 
-# Kernels refer to operations by their index in this table, so append new operations at the end.
+# Append new operations at the end: kernels refer to operations by the index in this table.
 OPERATIONS: dict[str, EmitValue] = {
     "ADD": Loops.add,
     "SUB": Loops.sub,

@@ -1,7 +1,7 @@
 """Kernels that move elements: fills and copies of bytes, and moves by index maps.
 
-Fills, copies and paddings may write beyond the end of their result, into bytes that are overwritten later or into the
-gap after a buffer. Moves by index maps write only their own elements.
+Fills, copies and paddings may write beyond the end of the result: into bytes that are overwritten later, or into the
+gap after a buffer. Moves by index maps write only elements of the result.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def copy_rows(w: Loops, helpers: Helpers) -> None:
 
 @kernel(**_ROWS, places=WORDS, at=INDEX, room=INDEX, step=INDEX)
 def update_rows(w: Loops, helpers: Helpers) -> None:
-    """Copy rows like :func:`copy_rows`, to byte ``step * places[at]``, with ``places[at]`` limited to [0, room]."""
+    """Copy rows as in :func:`copy_rows` to byte ``step * clamp(places[at], 0, room)``."""
     place = w.to_index(w.load(w["places"], w["at"]))
     _copy_rows(w, w.mul(w.least(w.most(place, 0), w["room"]), w["step"]))
 
@@ -99,7 +99,7 @@ def pad_image(w: Loops, helpers: Helpers) -> None:
 
 @kernel(**_IMAGES, fills=WORDS)
 def pad_images(w: Loops, helpers: Helpers) -> None:
-    """Surround each image by copies of its byte in ``fills``."""
+    """Surround image ``i`` by copies of the byte ``fills[i]``."""
     _pad(w, lambda number: w.broadcast(w.narrow(w.load(w["fills"], number), i8), CHUNK))
 
 
@@ -136,7 +136,7 @@ def _buffers(options: Options) -> dict[str, Attribute]:
 
 
 def copy_run(w: Loops, source: SSAValue, target: SSAValue, count: SSAValue, size: int, *, single: bool) -> None:
-    """Copy ``count`` neighbouring elements, with ``single`` one by one, which is faster for few elements."""
+    """Copy ``count`` neighbouring elements. ``single`` copies them one by one, which is faster for few elements."""
     lanes = CHUNK // size
 
     def chunk(k: SSAValue) -> None:
@@ -160,7 +160,7 @@ def _box(options: Options) -> Parameters:
 
 @kernel_by_options(_box)
 def copy_box(w: Loops, helpers: Helpers, *, size: int, single: int) -> None:
-    """Copy a box of runs of ``run`` neighbours. Each dimension has a step in the input and one in the output."""
+    """Copy a box of runs of ``run`` neighbours. Each dimension has a step in the input and a step in the output."""
 
     def over(dimension: int, source: SSAValue, target: SSAValue) -> None:
         if dimension == DIMENSIONS:

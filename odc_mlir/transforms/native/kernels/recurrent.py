@@ -2,8 +2,8 @@
 
 Results are ``[outer, inner, channels]``, with time as the outer or the inner axis. Rows are written in this order,
 because the next row overwrites the elements that a vector writes beyond the last channel. ``hidden`` has two rows of
-``padded`` elements per sequence. Each step reads one row and writes the other, and the last step writes the first row.
-The values of the four gates are adjacent: input, forget, cell, output.
+``padded`` elements per sequence. A step reads one row and writes the second, and the next step does the reverse. The
+last step writes the first row. The values of the four gates are adjacent: input, forget, cell, output.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Registry of kernels, and the small functions that they call and LLVM inlines.
 
-A kernel is a function of loops over flat buffers. Its sizes are parameters, so that several layers can call it.
+A kernel is a function of loops over flat buffers. Several layers can call a kernel because sizes are parameters.
 Options, such as the shape of a tile of registers, select the code and are part of the function's name.
 """
 
@@ -29,7 +29,7 @@ _MODULES = ("windows", "elementwise", "rows", "moves", "recurrent")
 class Kernel:
     """Kernel. ``write(loops, helpers, **options)`` writes the body of its function.
 
-    ``parameters(options)``: the function's parameters. ``depth``: empty unless its calls are :func:`divisible`.
+    ``parameters(options)``: the function's parameters. ``depth``: empty if calls are not :func:`divisible`.
     """
 
     name: str
@@ -48,7 +48,7 @@ def kernel(**parameters: Attribute) -> Callable[[Write], Kernel]:
 
 
 def kernel_by_options(parameters: Callable[[Options], Parameters]) -> Callable[[Write], Kernel]:
-    """Return the decorator for a kernel whose parameters depend on its options."""
+    """Return the decorator for a kernel with parameters that depend on the options."""
     return lambda write: Kernel(write.__name__, parameters, write)
 
 
@@ -158,7 +158,7 @@ def _portable(w: Loops, count: int, x: SSAValue) -> SSAValue:
 
 
 def _shifted(w: Loops, count: int, x: SSAValue) -> SSAValue:
-    """Return the result of :func:`_portable` without permuting vectors: shifts extract the weights from words."""
+    """Return the result of :func:`_portable`. Shifts extract the weights from words, and no vector is permuted."""
     sums, words, bits = w["sums"], w.bitcast(w["weights"], SUMS), 32 // count
     for k in range(count):
         column = w.shift_right(w.shift_left(words, 32 - bits * (k + 1)), 32 - bits)

@@ -133,7 +133,7 @@ def log_softmax_reals(w: Loops, helpers: Helpers) -> None:
 
 @kernel(input=REALS, output=REALS, rows=INDEX, depth=INDEX, least=f32)
 def l2_normalize_reals(w: Loops, helpers: Helpers) -> None:
-    """Divide each row of floats by its L2 norm, or by ``least`` if the norm is smaller."""
+    """Divide each row of floats by the L2 norm of the row, or by ``least`` if the norm is smaller."""
 
     def body(row: _Row) -> None:
         total = row.sum(lambda x, state: w.fused(x, x, state))
@@ -343,7 +343,7 @@ def _within(w: Loops, value: SSAValue, low: Number, high: Number) -> SSAValue:
 
 @kernel(input=REALS, output=BYTES, scales=REALS, zeros=WORDS, rows=INDEX, depth=INDEX)
 def quantize_rows(w: Loops, helpers: Helpers, *, asymmetric: int) -> None:
-    """Quantise every row to 8 bits by its own scale and zero point. Values are stored with an offset of 128."""
+    """Quantise to 8 bits, with a scale and a zero point for each row. Values are stored with an offset of 128."""
 
     def row(number: SSAValue) -> None:
         begin = w.mul(number, w["depth"])

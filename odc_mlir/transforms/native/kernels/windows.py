@@ -80,7 +80,7 @@ class Accumulator:
     """Initial values and final results of a kernel's sums for 16 neighbouring channels.
 
     Sums start at ``start(channel)``. ``result(sums, of_channels(channel), of_pixel(pixel))`` is the stored result.
-    ``sums`` is one vector of 32-bit sums, or both halves of a vector of 64-bit sums.
+    ``sums`` is a vector of 32-bit sums, or the two halves of a vector of 64-bit sums.
     """
 
     start: Callable[[SSAValue], SSAValue]
@@ -129,8 +129,8 @@ def _each_tile(
     between inputs and ``block_step`` between blocks of channels.
 
     With ``offset``, the parameter ``offset`` was subtracted from all weights. The kernel multiplies the offset by the
-    sum of a pixel's inputs, which it computes with the weights ``ones``. With ``split``, only sums of single runs fit
-    into 32 bits.
+    sum of a pixel's inputs. It computes this sum with the weights ``ones``. With ``split``, only single runs fit into
+    32 bits.
     """
     width, unit = LANES * vectors, product.unit
     columns = 2 * vectors if split else vectors + offset  # vectors of sums per pixel
@@ -369,7 +369,7 @@ def convolve_reals(w: Loops, helpers: Helpers, *, rows: int, vectors: int, clamp
 
 
 def _depthwise(w: Loops, a: Accumulator, rows: int, widen: Callable[[SSAValue, Attribute], SSAValue]) -> None:
-    """Add products of integers in 32 bits. ``widen`` extends inputs, and weights are extended with their sign."""
+    """Add products of integers in 32 bits. ``widen`` extends inputs. Weights are sign-extended."""
     each_window(
         w,
         a,
@@ -487,7 +487,7 @@ def _whole(w: Loops, value: SSAValue) -> SSAValue:
 
 @kernel_by_options(lambda options: {**_images(options), **WINDOWS})
 def pool(w: Loops, helpers: Helpers, *, how: int, kind: int, zero: int, clamp: int, taps: int) -> None:
-    """Compute pools of windows that all have ``taps`` elements, as in :func:`each_window`."""
+    """Compute pools of windows with ``taps`` elements, as in :func:`each_window`."""
     pooling = _pooling(w, how, kind, zero, clamp)
     count = w.constant(taps, SUMS)
     each_window(

@@ -1,6 +1,6 @@
 """Arithmetic of convolutions by element type: packing of weights, multiplication, addition, and results.
 
-Each class uses the kernels whose names end in its ``kernels``, such as ``convolve_wide`` for 16-bit values.
+The attribute ``kernels`` of a class is the suffix of kernel names, as in ``convolve_wide`` for 16-bit values.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def scaling_fields(q: Any, e: Any) -> Sequence[Array]:
 
 
 def check_sums(node: Node, matrix: Array, bias: Array, finish: Requantizer, largest: int = _LARGEST_CODE) -> None:
-    """Refuse weights ``matrix [O, K]`` whose sums over inputs up to ``largest``, rounded, could exceed 32 bits."""
+    """Refuse weights ``matrix [O, K]`` if rounded sums over inputs up to ``largest`` could exceed 32 bits."""
     most = np.abs(matrix.astype(np.int64)).sum(axis=1) * largest + np.abs(bias)
     scaled = most.astype(np.float64) * np.abs(finish.q) / 2.0**31
     half = 2.0 ** np.maximum(-finish.e, 0) / 2
@@ -144,7 +144,7 @@ def too_large(node: Node) -> Exception:
 
 @dataclass(frozen=True)
 class Packing:
-    """Weights ``[O, runs * length]`` in the order of their kernel, and the offsets of the runs."""
+    """Weights ``[O, runs * length]`` in the order that the kernel reads, and the offsets of the runs."""
 
     matrix: Array
     runs: Array
@@ -360,7 +360,7 @@ def _inputs_of_a_sum(columns: Array) -> int:
 def signed_bytes(matrix: Array, runs: Array, length: int) -> Packing:
     """Pack weights ``[O, runs * length]`` as signed bytes plus an offset, or as several runs over the same inputs.
 
-    The kernel multiplies the offset by the sum of the inputs, a sum with the weights ``ones`` (0 after a run's end).
+    The kernel multiplies the offset by the sum of the inputs: a sum with the weights ``ones`` (0 after a run's end).
     """
     low, high = int(matrix.min()), int(matrix.max())
     ones = np.zeros(-(-length // 4) * 4, np.int8)
@@ -445,8 +445,8 @@ def multiply_floats(
 ) -> None:
     """Emit the product of windows over ``source`` (default: the first operand) and ``outputs`` columns of weights.
 
-    ``weights``: a constant ``[O, K]``, which is packed, or a buffer ``[K, O]``. ``first``: indices of the first element
-    of the input, the weights and the result.
+    ``weights``: a constant ``[O, K]``, which the pattern packs, or a buffer ``[K, O]``. ``first``: indices of the first
+    element of the input, the weights and the result.
     """
     tiles = Tiles.of(windows.pixels, outputs, segment.machine)
     runs, length = windows.runs()
@@ -473,7 +473,7 @@ def float_bias(node: Node, outputs: int) -> Array:
 
 
 def bounds_of(node: Node) -> tuple[float, float]:
-    """Return the limits of results in their stored form. Refuse fused activations that do not clamp."""
+    """Return the limits of stored results. Refuse fused activations that do not clamp."""
     out = node.results[0]
     if out.dtype != "float32":
         low, high = activation_codes(node, out)

@@ -174,7 +174,7 @@ class LowerAddNToKernels(KernelPattern):
 
 
 class LowerCodesArithmeticToKernels(KernelPattern):
-    """Lower ADD, SUB and MUL of quantised values. 16-bit values must have zero point 0. Their sums may use shifts."""
+    """Lower ADD, SUB and MUL of quantised values. 16-bit values must have zero point 0. 16-bit sums may use shifts."""
 
     operators = ("ADD", "SUB", "MUL")
 
@@ -269,7 +269,7 @@ class LowerElementsToKernels(KernelPattern):
 
 
 def _beside(condition: TensorInfo, other: TensorInfo, out: TensorInfo) -> TensorInfo:
-    """Return the condition of SELECT. If it has one element per row of ``other``, give it the rank of the result."""
+    """Return the condition of SELECT. If it has an element per row of ``other``, give it the result's rank."""
     shape, rank = condition.static_shape, len(out.static_shape)
     if len(shape) == 1 and rank > 1 and len(other.static_shape) == rank and shape[0] == out.static_shape[0]:
         return replace(condition, shape=(*shape, *(1,) * (rank - 1)))

@@ -1,4 +1,4 @@
-"""Verifier of the memory that native code uses: views and accesses must be inside their buffers.
+"""Verifier of the memory that native code uses: views and accesses must be inside buffers.
 
 The verifier evaluates the segment's function, and kernels with the numbers that calls pass. It evaluates only the last
 iteration of a loop, in which the indices of our kernels are largest. Numbers that depend on data or on the thread are
@@ -39,7 +39,7 @@ Values = dict[SSAValue, Value]
 def verify_bounds(module: ModuleOp) -> None:
     """Raise CompileError for a view or an access of a segment's code beyond the end of its buffer.
 
-    Segments without constants or arena are not checked, because the emitter refuses them.
+    Segments without constants or without an arena are not checked: the emitter refuses such segments.
     """
     constants, arena = module.attributes.get(CONSTANTS), module.attributes.get(ARENA_BYTES)
     if not isinstance(constants, BlobAttr) or not isinstance(arena, IntegerAttr):

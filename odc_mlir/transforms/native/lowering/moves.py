@@ -113,7 +113,7 @@ def move_of(places: Array) -> Move:
 def places_of(node: Node, data: int) -> list[Array]:
     """Return the source index of every result element in operand ``data``, or -1, for all results.
 
-    The host kernel, the only definition of masks and modes, moves an input whose elements are their own indices.
+    Run the host kernel, which defines masks and modes, on the indices 0, 1, 2 … of the elements.
     """
     x = node.operand(data)
     numbers = np.arange(1, math.prod(x.static_shape) + 1, dtype=np.int32).reshape(x.static_shape)
@@ -178,7 +178,7 @@ def _held(node: Node, info: TensorInfo) -> TensorInfo:
 
 
 class LowerViewToKernels(KernelPattern):
-    """Lower RESHAPE, SQUEEZE and EXPAND_DIMS to the buffer of their operand."""
+    """Lower RESHAPE, SQUEEZE and EXPAND_DIMS to the buffer of the operand."""
 
     operators = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
 
@@ -216,7 +216,7 @@ class LowerConcatenationToKernels(KernelPattern):
 
 
 class LowerMoveToKernels(KernelPattern):
-    """Lower an operator that only moves elements of its first operand to one copy per result."""
+    """Lower an operator that only moves elements of the first operand. Each result becomes a copy."""
 
     operators: ClassVar[Sequence[str]] = (
         "TRANSPOSE", "STRIDED_SLICE", "SLICE", "SPLIT_V", "UNPACK", "TILE", "BROADCAST_TO", "SPACE_TO_DEPTH",
@@ -395,7 +395,7 @@ class Windows:
 
     @staticmethod
     def of_rows(rows: int, length: int, channels: int = 1) -> Windows:
-        """Return windows that each cover one row of ``[rows, length, channels]``."""
+        """Return windows that cover one row of ``[rows, length, channels]`` each."""
         return Windows((rows, 1, length, channels), (1, length), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0))
 
     @property

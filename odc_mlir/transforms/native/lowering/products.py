@@ -100,7 +100,7 @@ class LowerConv2DToKernels(KernelPattern):
 
 
 def _one_by_one(node: Node, groups: int) -> EmitCalls:
-    """Plan the groups of a float convolution as convolutions on copies of their channels.
+    """Plan the groups of a float convolution as separate convolutions on copies of the channels.
 
     Zeros in the filter would turn infinite inputs of other groups into NaN.
     """

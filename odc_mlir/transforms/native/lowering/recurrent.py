@@ -37,7 +37,7 @@ _CODES = 1 << 16
 
 
 class LowerSequenceLstmToKernels(KernelPattern):
-    """Lower UNIDIRECTIONAL_SEQUENCE_LSTM of ``[T, N, I]`` or ``[N, T, I]`` with four gates and no other features."""
+    """Lower UNIDIRECTIONAL_SEQUENCE_LSTM of ``[T, N, I]`` or ``[N, T, I]`` with four gates and no optional features."""
 
     operators = ("UNIDIRECTIONAL_SEQUENCE_LSTM",)
 
@@ -75,7 +75,7 @@ class _SequenceSizes:
         self.arguments = {"outer": self.outer, "inner": self.inner, "channels": self.channels, "padded": self.padded}
 
     def by_gate(self, parts: list[NDArray[Any]]) -> NDArray[Any]:
-        """Concatenate one array per gate along the first axis, the channels, each padded with zeros to ``padded``."""
+        """Concatenate the arrays of the gates along the first axis, padded to ``padded`` channels with zeros."""
         found = np.zeros((len(GATES), self.padded, *parts[0].shape[1:]), parts[0].dtype)
         for place, part in zip(found, parts, strict=True):
             place[: self.channels] = part

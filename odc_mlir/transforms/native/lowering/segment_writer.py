@@ -1,7 +1,7 @@
 """Lowering of circle operators to calls of kernels: the function of a segment, and the base of the patterns.
 
 Tensors are flat buffers of bytes. Inside a segment, signed 8-bit values are stored as unsigned values with an offset of
-128. One instruction multiplies unsigned inputs by signed weights, and one kernel serves both types.
+128. An instruction can then multiply unsigned inputs by signed weights, and a kernel serves both types.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def refusal(node: Node, message: str) -> UnsupportedError:
 
 
 def require_same_codes(node: Node, *infos: TensorInfo) -> None:
-    """Refuse tensors with different scales or zero points, because moving their elements needs arithmetic."""
+    """Refuse tensors with different scales or zero points, because moves between such tensors need arithmetic."""
     first = infos[0]
     for other in infos[1:]:
         if first.quant is None or other.quant is None or not first.info.is_integer:
@@ -79,7 +79,7 @@ def sign_offset(info: TensorInfo) -> int:
 class SegmentFunction:
     """Function of one segment, with the inputs, the outputs, the arena and the constants as parameters.
 
-    While a pattern lowers an operator, :meth:`operand` and :meth:`result` return the buffers of its tensors.
+    While a pattern lowers an operator, :meth:`operand` and :meth:`result` return buffers of the operator.
     """
 
     def __init__(self, name: str, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], machine: CpuTarget):
@@ -100,7 +100,7 @@ class SegmentFunction:
         }
 
     def lower(self, op: Operation, rewriter: PatternRewriter, emit: EmitCalls) -> None:
-        """Replace ``op`` by the calls that ``emit`` adds, and its results by their buffers."""
+        """Replace ``op`` by the calls that ``emit`` adds, and results of ``op`` by buffers."""
         self.loops.insert_by(rewriter, op.location)
         results = self.emit_for(emit, op.operands, [self.reserved.get(result) for result in op.results])
         found = [buffer for buffer in results if buffer is not None]
@@ -175,7 +175,7 @@ class SegmentFunction:
         return found
 
     def stored(self, arguments: Mapping[str, Argument]) -> dict[str, Number]:
-        """Return arguments with arrays replaced by constants of the segment, and the only result by its buffer."""
+        """Return arguments with constants of the segment for arrays, and with a buffer for the only result."""
         found: dict[str, Number] = {}
         for name, item in arguments.items():
             if isinstance(item, TensorInfo):
@@ -193,14 +193,14 @@ class SegmentFunction:
         return self._status
 
     def finish(self) -> None:
-        """End the function, which returns 0 unless a kernel read a forbidden value."""
+        """End the function. The function returns 0 if no kernel read a forbidden value."""
         loops = self.loops
         zero = loops.constant(0)
         found = loops.constant(0, i32) if self._status is None else loops.load(self._view(self._status, WORDS), zero)
         loops.finish(found)
 
     def fill(self, target: SSAValue, info: TensorInfo, value: int) -> None:
-        """Fill a buffer with one element, whose bits ``value`` holds as a signed number."""
+        """Fill a buffer with one element. ``value`` holds the bits of the element as a signed number."""
         size = info.info.numpy.itemsize
         if size == 1:
             self.call("fill_bytes", {}, output=target, count=count(info), value=value - 256 if value > 127 else value)
@@ -257,7 +257,7 @@ EmitCalls = Callable[[SegmentFunction], object]
 class KernelPattern(LoweringPattern[CircleOp]):
     """Pattern that lowers circle operators to calls of kernels.
 
-    ``operators``: names in the operator table. A custom operator's name contains its code, such as ``CUSTOM(Erf)``.
+    ``operators``: names in the operator table. The name of a custom operator contains the custom code: ``CUSTOM(Erf)``.
     Patterns for the same operator differ by element types, and the first match lowers the operator.
     """
 

@@ -26,7 +26,7 @@ _ALL = np.arange(-(1 << 15), 1 << 15, dtype=np.int16)
 
 
 def function_operand(node: Node) -> int | None:
-    """Return the index of the only dynamic operand if all other operands have one element.
+    """Return the index of the only dynamic operand if all constant operands have one element.
 
     Return None if there is no such operand, or if the result has another shape.
     """
@@ -79,14 +79,14 @@ def results_of(node: Node, arrays: Mapping[int, NDArray[Any]]) -> NDArray[Any]:
 
 
 def _scalar(operand: TensorInfo | None) -> TensorInfo | None:
-    """Return a one-element constant with rank 1, so that it broadcasts over the line of codes."""
+    """Return a one-element constant with rank 1, which broadcasts over the line of codes."""
     if operand is None or not operand.static_shape:
         return operand
     return replace(operand, shape=(1,), _array=None)
 
 
 def table_sum_of(node: Node) -> TableSum | None:
-    """Return the tables whose sum the host kernel computes, or None for other kernels."""
+    """Return the tables that the host kernel adds up, or None for other kernels."""
     try:
         kernel = node.spec.kernel_function(node)
     except OdcError:

@@ -1,13 +1,14 @@
-"""Decompositions of operators into forms that the NPU computes. Placement rules use them, so they do not use the IR.
+"""Decompositions of operators into forms that the NPU computes. Placement rules import the module. It does not use the
+IR.
 
-- Operators that only move codes: the host kernel runs on element numbers instead of codes. Its result maps each result
-  element to its source, and a few strided copies are derived from this map. Lowering such an operator therefore needs
-  only a host kernel, and both give the same result by construction.
+- Operators that only move codes: the host kernel runs on element numbers instead of codes. The result maps each result
+  element to a source element, and a few strided copies are derived from this map. Lowering such an operator therefore
+  needs only a host kernel, and host and NPU give the same result by construction.
 - BATCH_MATMUL: products of plain matrices. Transposed operands are moved, and leading axes that broadcast are repeated.
   If all left matrices share one right matrix, the left matrices become the rows of one matrix. A row times a transposed
   matrix becomes the matrix times a column.
 - TRANSPOSE_CONV: a convolution per polyphase component. A component consists of the result pixels ``first + step * t``
-  of an axis. They come from a window with some of the taps, which slides over the source with stride 1.
+  of an axis. A window with some of the taps slides over the source with stride 1 and yields these pixels.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ def indices(copy: StridedCopy) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 class _Blocks(NamedTuple):
-    """Copies of one shape: their start positions in source and target, and their loops of (size, read, write)."""
+    """Copies of the same shape: start positions in source and target, and loops of (size, read, write)."""
 
     source: int
     starts: NDArray[np.int64]
@@ -211,9 +212,9 @@ def _runs(starts: NDArray[np.int64], targets: NDArray[np.int64]) -> Iterator[tup
 class Matrices:
     """``images`` products of ``rows`` x ``depth`` matrices by ``depth`` x ``columns`` matrices.
 
-    ``order``: indices of the left and the right operand. ``maps``: for either operand, the source element of each
-    element of the dense matrices ``[images, rows, depth]`` or ``[images, depth, columns]``, or None if the codes
-    already have this order. ``moves``: the maps as strided copies.
+    ``order``: indices of the left and the right operand. ``maps``: for each operand, None if the codes are in dense
+    order already, else source elements of the dense matrices ``[images, rows, depth]`` or ``[images, depth, columns]``.
+    ``moves``: the maps as strided copies.
     """
 
     images: int

@@ -144,7 +144,7 @@ class LowerRelu(LowerToNpu):
 class LowerPrelu(LowerToNpu):
     """Lower PRELU to the sum of the positive values and of slopes times the negative values.
 
-    One of the two terms is always zero, so the addition is exact. If there is only one slope, a table may replace both.
+    One term is always zero, and the addition therefore exact. If there is one slope, a table may replace the sum.
     """
 
     operators = ("PRELU",)
@@ -178,7 +178,7 @@ class LowerConstantSelect(LowerToNpu):
     """Lower SELECT and SELECT_V2 with a constant condition to ``max(min(x, a), min(y, b))``.
 
     If the condition is true, ``a`` is the largest code and ``b`` the smallest. Otherwise they are swapped. The chosen
-    side keeps its codes, and the other becomes the smallest code. The minimum of a constant side is a constant.
+    side keeps the codes. The other side becomes the smallest code. The minimum of a constant side is a constant.
     """
 
     benefit = Benefit.SCALE
@@ -233,10 +233,10 @@ def _change_scale(site: Site, activation: str, *, single: bool) -> None:
 def sum_params(
     node: Node, a: elementwise.Quant, b: elementwise.Quant, out: elementwise.Quant, act: tuple[int, int], dtype: str
 ) -> elementwise.AddParams:
-    """Return the integer parameters of an ADD or SUB, equal to those of its host kernel.
+    """Return the integer parameters of an ADD or SUB, equal to the parameters of the host kernel.
 
-    If all scales are powers of two, 16-bit codes are only shifted: first left without loss, then right by the same
-    amount plus the shift of the codes.
+    If all scales are powers of two, 16-bit codes are only shifted: first left to preserve all bits, then right by the
+    same amount plus the shift of the codes.
     """
     if dtype == "int16" and node.options.get("pot_scale_int16", True):
         shifts = power_add_params(a[0], b[0], out[0], act)

@@ -1,7 +1,7 @@
 """Patterns that lower functions of one operand's codes: tables for 8-bit codes, several steps for 16-bit codes.
 
 No table holds every 16-bit code. Logistic and hyperbolic tangent have an instruction. Piecewise linear functions become
-changes of scale. Other functions use an interpolated table of 513 entries or a sum of such tables.
+changes of scale. Other functions use an interpolated table of 513 entries or a sum of several tables.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class LowerWide(LowerToNpu):
 
 
 class LowerSigmoid16(LowerWide):
-    """Lower LOGISTIC and TANH of 16-bit codes to ``npu.sigmoid`` if the instruction supports their scales."""
+    """Lower LOGISTIC and TANH of 16-bit codes to ``npu.sigmoid`` if the instruction supports the scales."""
 
     operators = tuple(_LARGEST_SHIFTS)
 

@@ -244,7 +244,7 @@ def weight_codes(node: Node) -> tuple[NDArray[Any], int]:
 
 
 def stored_weights(site: Site) -> BlobAttr:
-    """Return the bytes of :func:`weight_codes`, shared with the constant if they are equal.
+    """Return the bytes of :func:`weight_codes`, or the equal bytes of the constant.
 
     Codes of 4 bits are stored as bytes. The weight coder removes the unused bits.
     """

@@ -1,13 +1,13 @@
-"""Patterns that lower products whose weights need nine bits after subtraction of their zero points.
+"""Lowering of products if weights need nine bits after subtraction of zero points.
 
-The array subtracts one zero point from all weights of an instruction. If weights are quantised by channel, their zero
-points may be too far apart for this. There are two remedies:
+The array subtracts one zero point from all weights of an instruction. Zero points of channels may be too far apart for
+this. There are two remedies:
 
-- Channel groups: result channels are divided into groups with one zero point each. Each group is a convolution, and a
-  move restores the order of the channels. For a depthwise convolution, the group's input channels are copied first.
+- Channel groups: channels of a group share a zero point. A group becomes a convolution, and a move restores the order
+  of the channels. For a depthwise convolution, the group's input channels are copied first.
 - Weight parts: every weight is the sum of two or three codes, ``sum(x * w) = sum(x * first) + sum(x * second)``. The
-  convolution has two or three times the taps, and its input is repeated as often. All channels are repeated one after
-  the other. Depthwise convolutions, which do not add channels, repeat each row.
+  convolution has two or three times the taps, and its input is repeated as often. The repeated channels follow the
+  original channels. Depthwise convolutions do not add channels and repeat each row instead.
 
 Weight parts are chosen if the channels cannot be divided into few groups.
 """
@@ -160,7 +160,7 @@ def parts_of(node: Node) -> operator_checks.WeightParts:
 
 
 def group_codes(filters: TensorInfo, group: list[int]) -> tuple[NDArray[Any], int]:
-    """Return weight codes ``[group, …]`` of some channels along axis 0, and their zero point."""
+    """Return weight codes ``[group, …]`` of some channels along axis 0, and the zero point of the group."""
     return _shifted(operator_checks.centred(filters)[group])
 
 
@@ -176,7 +176,7 @@ def repeated_channels(site: Site, source: SSAValue, count: int) -> SSAValue:
 
 
 def repeated_weights(parts: operator_checks.WeightParts) -> NDArray[Any]:
-    """Return weights ``[O, ..., parts * C]``: the first codes, then the other codes for the repeated channels."""
+    """Return weights ``[O, ..., parts * C]``: the first codes, then the further codes for the repeated channels."""
     shape = parts.first.shape
     others = [np.broadcast_to(codes.reshape(-1, *[1] * (len(shape) - 1)), shape) for codes in parts.others]
     return np.concatenate([parts.first, *others], axis=-1)
@@ -203,7 +203,7 @@ def _repeated(site: Site, source: SSAValue, shape: tuple[int, ...], run: int, co
 
 
 def _repeated_taps(parts: operator_checks.WeightParts) -> NDArray[Any]:
-    """Return depthwise weights ``[parts * kh, kw, O]``. Other codes follow each row of first codes."""
+    """Return depthwise weights ``[parts * kh, kw, O]``. Further codes follow each row of first codes."""
     first = parts.first[0]
     rows = np.stack([first, *(np.broadcast_to(codes, first.shape) for codes in parts.others)], axis=1)
     return rows.reshape(-1, *first.shape[1:])

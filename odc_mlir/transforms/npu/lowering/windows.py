@@ -152,7 +152,7 @@ def _reduced(node: Node) -> ReductionShape:
 
 
 def _largest(site: Site, source: SSAValue) -> npu.ReduceOp:
-    """Return the reduction of images ``[N, H, W, C]`` to their largest codes ``[N, 1, 1, C]``."""
+    """Return the reduction of images ``[N, H, W, C]`` to the largest codes ``[N, 1, 1, C]``."""
     images, _, _, channels = npu.shape_of(source)
     result = site.result_of_shape(images, 1, 1, channels)
     return npu.ReduceOp(npu.ReduceKind.MAX, source, result, clamp=site.clamp("none"))
@@ -170,7 +170,7 @@ def _image(site: Site, run: ReductionShape) -> SSAValue:
 
 
 def _in_order(site: Site, run: ReductionShape) -> SSAValue:
-    """Return the operand with its axes in reduction order, without axes of size 1."""
+    """Return the operand with the axes in reduction order. Axes of size 1 are removed."""
     if not run.moves:
         return site.operand(0)
     shape, order = site.info(0).static_shape, run.order
@@ -185,8 +185,8 @@ def _in_order(site: Site, run: ReductionShape) -> SSAValue:
 class LowerArgMax(LowerToNpu):
     """Lower ARG_MAX and ARG_MIN to ``npu.arg_max`` along the last axis.
 
-    A move makes any other axis the last one. For ARG_MIN, codes are reversed. An image keeps its shape, so that it can
-    be searched a few rows at a time.
+    A move brings the searched axis to the end. For ARG_MIN, codes are reversed. Images stay images, and few rows can be
+    searched at a time.
     """
 
     operators = ("ARG_MAX", "ARG_MIN")

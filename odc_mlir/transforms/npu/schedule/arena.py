@@ -1,4 +1,4 @@
-"""Live ranges of arena buffers, and allocation of their addresses."""
+"""Live ranges and allocation of arena buffers."""
 
 from __future__ import annotations
 
@@ -185,8 +185,8 @@ def _move(intervals: Iterable[AnyInterval], addresses: Iterable[int | None]) -> 
 def allocate(intervals: Sequence[AnyInterval]) -> int:
     """Assign an address to every buffer that has none, and return the bytes used.
 
-    Each buffer gets the lowest address that is free during its lifetime. The function tries several orders of the
-    buffers and keeps the best result. It stops early at the lower bound.
+    A buffer gets the lowest address that is free during the lifetime of the buffer. The function tries several orders
+    of the buffers and keeps the best result. It stops early at the lower bound.
     """
     bound = most_live_bytes(intervals)
     fixed = [interval for interval in intervals if interval.address is not None]
@@ -204,7 +204,7 @@ def allocate(intervals: Sequence[AnyInterval]) -> int:
 
 
 def _place(fixed: Sequence[AnyInterval], free: Sequence[AnyInterval]) -> int:
-    """Assign to each buffer of ``free`` the lowest address free during its lifetime. Returns the bytes used."""
+    """Give each buffer of ``free`` the lowest address that is free for the whole lifetime. Returns the bytes used."""
     count = len(fixed)
     placed = np.zeros((4, count + len(free)), np.int64)  # rows: start, end, first, last; columns by start
     rows = sorted((i.start, end_of(i), i.first, i.last) for i in fixed)
@@ -256,7 +256,7 @@ def allocate_tightly(intervals: Sequence[AnyInterval]) -> int:
 
 
 def _search(intervals: Sequence[AnyInterval], limit: int) -> list[int] | None:
-    """Return an address below ``limit`` for each interval, or None if the search exceeds its step limit."""
+    """Return addresses below ``limit`` for all intervals, or None if the search exceeds the step limit."""
     earlier = [[j for j in range(i) if intervals[j].meets(interval)] for i, interval in enumerate(intervals)]
     places: list[Iterator[int]] = []
     addresses: list[int] = []

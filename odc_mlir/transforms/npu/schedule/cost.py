@@ -52,7 +52,7 @@ def instruction_bytes(mnemonic: str) -> float:
 
 
 def step_cycles(target: Target) -> int:
-    """Return the overhead of a tile: issue cycles of a transfer and a computation, each with one semaphore."""
+    """Return the overhead of a tile: issue cycles of a transfer and of a computation, with a semaphore for each."""
     return 2 * (target.fetch.issue_cycles + target.fetch.semaphore_cycles)
 
 

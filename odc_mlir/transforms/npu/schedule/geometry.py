@@ -1,4 +1,4 @@
-"""Shapes of window operations and of their tiles.
+"""Shapes of window operations and tiles.
 
 A :class:`WindowGeometry` describes a convolution, depthwise convolution or pooling by sizes and memory strides.
 Activations are dense NHWC of ``item_bytes`` per element. An input view may skip pixels (``pixel_bytes``).
@@ -115,7 +115,7 @@ def make_window(
     source_resident: bool = False,
     result_resident: bool = False,
 ) -> WindowGeometry:
-    """Return the window of an operation on ``[N, H, W, C]`` shapes, simplified if its tensors are in memory.
+    """Return the window of an operation on ``[N, H, W, C]`` shapes, simplified if the tensors are in memory.
 
     ``pads``: top and left padding. ``item_bytes``, ``weight_item_bytes``: size of an element and of a weight.
     """
@@ -188,7 +188,7 @@ class Clip(NamedTuple):
 
 
 def clip(first: int, count: int, size: int) -> Clip:
-    """Clip ``count`` positions from ``first``, which may be negative, to ``[0, size)``. Length 0 means padding only."""
+    """Clip ``[first, first + count)`` to ``[0, size)``. ``first`` may be negative. Length 0 means padding only."""
     low, high = max(first, 0), min(first + count, size)
     if high <= low:
         return Clip(count, 0, 0, 0)

@@ -1,7 +1,8 @@
 """Dependences between commands of different queues.
 
-Commands conflict when they access a common address and at least one writes it. Program order determines which comes
-first. A queue completes commands in order, so only the latest conflicting command of each other queue matters.
+Two commands conflict if both access an address and at least one of the two writes to the address. Program order
+determines which comes first. A queue completes commands in order. Therefore only the latest conflicting command of each
+other queue matters.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class _AccessHistory:
 class _History:
     """Access histories of one memory: disjoint segments that cover ``[0, infinity)``.
 
-    Segments are indexed by their start, because a command mostly reads exactly the bytes that another command wrote.
+    Segments are indexed by start, because a command mostly reads exactly the bytes that an earlier command wrote.
     """
 
     __slots__ = ("last_uses", "missed", "segments", "starts")
@@ -141,7 +142,7 @@ class _History:
 class Hazards:
     """Dependences of commands, visited in program order.
 
-    Buffers with an address share the memory of their space. Each buffer without an address is a separate memory.
+    Buffers with an address share the memory of the space. A buffer that has no address is a separate memory.
     ``last_uses``: number of the last command that names a buffer. :attr:`missed` covers these buffers.
     """
 
@@ -166,7 +167,7 @@ class Hazards:
         return next((memory.missed for memory in self._memories.values() if memory.missed is not None), None)
 
     def visit(self, index: int, command: Command) -> Latest:
-        """Return the latest conflicting command of each queue, including its own queue."""
+        """Return the latest conflicting command of each queue, including the queue of the command."""
         found: Latest = {}
         homes, queue, places = self._homes, command.queue, command.places
         reads, writes = command.immediates.effects
@@ -196,7 +197,7 @@ Clock = list[int]
 
 
 def join(clock: Clock, other: Clock) -> None:
-    """Set each entry of ``clock`` to the maximum of the entries of ``clock`` and ``other``."""
+    """Update ``clock`` to the element-wise maximum of ``clock`` and ``other``."""
     for queue, known in enumerate(other):
         if known > clock[queue]:
             clock[queue] = known

@@ -205,7 +205,7 @@ def set_semaphores(op: npu_isa.InstructionOp, **tokens: Sequence[int]) -> None:
 
 
 class ProgramPass(ModulePass):
-    """Pass that runs on each program of a module and ignores all other operations."""
+    """Pass that runs on every program of a module and ignores other operations."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for job in targeted_programs(op, self.name):

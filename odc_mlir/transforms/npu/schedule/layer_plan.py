@@ -1,15 +1,15 @@
 """Plan of the layers of a program: tilings, results that stay in the tile buffer, and fused operations.
 
-Three choices depend on each other and are searched together:
+Three dependent choices are searched together:
 
 - Residents: a result that stays in the tile buffer is neither stored nor loaded, and leaves less room for tiles.
 - Tilings: a faster tiling often needs a longer program. If constants and program have a separate port, fetching
   overlaps with computing, and the slower of the two determines the time. A slower tiling with a shorter program may
   then be better. Each layer therefore has a Pareto front of tilings, by cycles and program bytes.
-- Fused operations: without fusion, a convolution stores its result, and the element-wise operation loads both operands.
-  With fusion, only the other operand is loaded, while the array is busy.
+- Fused operations: by default, a convolution stores the result, and the element-wise operation loads two operands. A
+  fused operation loads only the second operand, while the array is busy.
 
-Weights that every tile reads again are copied to SRAM. Without room for the copy, each read goes through the narrow
+Weights that every tile reads again are copied to SRAM. If there is no room for the copy, every read uses the narrow
 off-chip port. A tiling that reads weights once is then better, although it reads the image more often.
 """
 
@@ -110,7 +110,7 @@ class ResidentPlanner:
     def plan(self, check: Callable[[], None], *, improve: bool) -> ResidencyPlan:
         """Return a greedy plan with all residents that fit together, or without residents if that scores better.
 
-        With ``improve``, the planner also drops single residents, large ones first, if that improves the plan.
+        With ``improve``, the planner also drops single residents if that improves the plan. Large residents come first.
         ``check`` is called repeatedly and may raise. Raises CompileError if a layer does not fit.
         """
         best: ResidencyPlan | None = None
@@ -134,7 +134,7 @@ class ResidentPlanner:
         return best
 
     def _fitting(self) -> frozenset[int]:
-        """Return candidates that fit in the tile buffer together, preferring small ones."""
+        """Return candidates that fit in the tile buffer together. Small candidates are preferred."""
         kept = frozenset(range(len(self.candidates)))
         for layer in range(len(self.graph.ops)):
             alive = sorted(
@@ -197,7 +197,7 @@ EXPOSED = 0.2  # share of the shorter of computing and fetching that does not ov
 
 
 class Balancer:
-    """Choice of one tiling per layer from its Pareto front. Only layers whose front has changed are searched again."""
+    """Choice of a tiling per layer from a Pareto front. Only layers whose front has changed are searched again."""
 
     def __init__(self, constant_bytes: int, target: Target, memory: MemoryMode) -> None:
         """``constant_bytes``: weights and parameters of all layers."""

@@ -30,8 +30,8 @@ class LayerTensor:
     """Buffer with the logical shape and the code type of a tensor.
 
     ``layout``: layout of a resident in the tile buffer, None for other tensors. ``start``: offset of the tensor in the
-    buffer. ``parts``: tensors that together form an operand of a matrix product, each with its first row in the
-    operand, or empty if one buffer holds the whole operand.
+    buffer. ``parts``: tensors that together form an operand of a matrix product, and the first row of each in the
+    operand. Empty if one buffer holds the whole operand.
     """
 
     buffer: Buffer
@@ -57,7 +57,7 @@ class LayerTensor:
 
 @dataclass(eq=False, frozen=True, slots=True)
 class Layer(Generic[Op]):
-    """Operation with its operands and results. Tensors are dense NHWC in their buffers, except residents."""
+    """Operation with its operands and results. Tensors except residents are dense NHWC."""
 
     op: Op
     sources: tuple[LayerTensor, ...]
@@ -82,7 +82,7 @@ class WindowLayer(Layer[Op]):
 
 
 class ProgramLayers:
-    """Operations of a segment in order, the buffers of their tensors, and copies at the end.
+    """Operations of a segment in order, the buffers of tensors, and copies at the end.
 
     ``copies``: (source, target) buffers for outputs that are inputs or constants, and for states that are not computed
     in place. Raises CompileError for an operation of another level.

@@ -1,6 +1,6 @@
 """Slots of the local memories, and loads and stores of parts of images and other tensors.
 
-A layer declares its slots and fills them in turn. A later pass assigns the addresses.
+A layer declares slots and fills the slots in turn. A later pass assigns the addresses.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class TilePart(NamedTuple):
 
 
 class Slots:
-    """Buffers used in turn. A record of their contents avoids repeated loads."""
+    """Buffers used in turn. A record of the contents avoids repeated loads."""
 
     def __init__(self, buffers: list[Buffer]) -> None:
         self.buffers = buffers
@@ -134,7 +134,7 @@ def overlaps(tensor: LayerTensor, first: int, count: int) -> Iterator[tuple[Laye
 
 
 def load_parts(source: LayerTensor, window: WindowGeometry, region: ImagePart, target: Place) -> Iterator[Command]:
-    """Yield the loads of a region without padding. Images have one row, whose columns several tensors hold."""
+    """Yield the loads of a region without padding. The image has one row. Each tensor holds a part of the columns."""
     buffer, offset = target
     size, pixel = region.channels * window.item_bytes, window.pixel_bytes
     for part, cols in overlaps(source, region.col, region.cols):

@@ -5,7 +5,7 @@ matrix product multiplies the inputs of all steps by the input weights. In each 
 product multiplies the previous output by the recurrent weights. Instruction ``gates`` then computes cell state and
 output.
 
-During a block, the tile buffer contains the inputs ``[step][batch][feature]``, their products with the weights
+During a block, the tile buffer contains the inputs ``[step][batch][feature]``, the products of inputs and weights
 ``[step][batch][group][gate][unit]`` (i16), the outputs ``[step][batch][unit]``, and the cell state ``[batch][unit]``
 (i16), which ``gates`` updates. The first output is the last output of the previous block.
 """
@@ -218,9 +218,9 @@ class LstmPlan:
     """Plan of an LSTM cell.
 
     ``block``: time steps whose inputs are in the tile buffer together. ``input_rows``: rows of the input weights that
-    one instruction multiplies. ``group``: units whose recurrent weights one instruction multiplies. ``inputs_stay``,
-    ``recurrent_stays``: whether all of these weights fit and are loaded once. ``*_shape``: array shapes. ``cycles``,
-    ``program_bytes``: estimates for the whole sequence.
+    one instruction multiplies. ``group``: units for which one instruction multiplies recurrent weights.
+    ``inputs_stay``, ``recurrent_stays``: whether all of these weights fit and are loaded once. ``*_shape``: array
+    shapes. ``cycles``, ``program_bytes``: estimates for the whole sequence.
     """
 
     block: int

@@ -113,7 +113,7 @@ def tiles(copy: StridedCopy, room: int, item: int = 1) -> Iterator[CopyTile]:
 
 
 def _tile_counts(axes: Sequence[tuple[int, int, int]], room: int, longest: int) -> list[int]:
-    """Return the iterations of each loop in a tile: enough for whole bursts on both sides, then up to the limit.
+    """Return the iterations of each loop in a tile. They fill whole bursts on both sides, then grow to the limit.
 
     ``room`` and the ``longest`` run of a transfer are in elements. A loop that reads the same codes again needs no
     room. A transfer has at most two loops in addition to the contiguous loop.

@@ -1,7 +1,7 @@
 """Decisions on copies of constants from off-chip memory to SRAM: a heuristic over the whole program.
 
-Constants are merged into chunks in the order in which the layers that use them end. One large transfer copies each
-chunk as early as SRAM has room until the chunk's last use. For a fixed order, no schedule keeps the off-chip port
+Constants are merged into chunks in the order of the last layers that use the constants. A large transfer copies a chunk
+as early as SRAM has room until the last use of the chunk. For a fixed order, no schedule keeps the off-chip port
 busier. An estimated timeline of queues, dependences and ports shows when the copy queue has room, so that waiting
 copies never stop the instruction fetch. The estimate is coarser than the simulator, but takes linear time.
 """
@@ -118,11 +118,10 @@ def prefetch_constants(
     """Return the copies of constants to SRAM, in order.
 
     ``before``: dependences of each command. ``sram_bytes``: limit on the arena for tensors and copies. ``held_bytes``:
-    bytes of inputs and outputs outside of the arena. ``room``: "all" uses the arena up to its limit; "rest" makes it no
-    larger than the tensors need, and "none" copies nothing, except for constants that cannot be read off-chip; "best"
-    chooses by an estimate.
+    bytes of inputs and outputs outside of the arena. ``room``: "all" uses the arena up to the limit. "rest" makes it no
+    larger than the tensors need. "none" copies only constants that cannot be read off-chip. "best" estimates.
 
-    Free room at each time decides when constants can be copied, so the function plans addresses. Constants without room
+    The function plans addresses, because constants can be copied only when there is free room. Constants without room
     are read from off-chip memory. Raises AllocationError for a constant that cannot be read off-chip, or if tensors
     alone exceed the arena.
     """
@@ -248,7 +247,7 @@ def _place(
     held_bytes: int,
     alignment: int,
 ) -> list[Chunk]:
-    """Return the chunks with room, each with its address and the earliest free position of its SRAM.
+    """Return the chunks that have room, with addresses and the earliest position at which the SRAM is free.
 
     The SRAM stays free from this position until the last use. A chunk without room is split. A single constant without
     room stays off-chip. ``limits``: arena bytes for optional chunks, and for required chunks.
@@ -319,7 +318,7 @@ def _earliest_gap(
 
 
 class _Schedule:
-    """Chunks in order, their copy positions, and estimated times of copies and commands."""
+    """Chunks in order, the positions of copies, and estimated times of copies and commands."""
 
     def __init__(self, chunks: list[Chunk], target: Target) -> None:
         self.chunks, self.target, self.timeline = chunks, target, EstimatedTimeline(target)

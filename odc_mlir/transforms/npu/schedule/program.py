@@ -15,7 +15,7 @@ MOST_LAYER_COMMANDS = 1 << 14  # limit per layer: ten times the maximum of real 
 
 
 def local_sizes(target: Target) -> dict[Space, int]:
-    """Return the size of each local memory in its own unit: bytes, accumulators or parameter entries."""
+    """Return the sizes of local memories, in bytes, accumulators or parameter entries."""
     local = target.local
     return {
         Space.TILE: local.tile_bytes,
@@ -31,11 +31,11 @@ class Buffer:
     """Range of one memory, compared by identity.
 
     ``size`` is in the unit of the space: bytes, accumulators or parameter entries. ``shape`` is in elements of the type
-    ``element``. Without both, the buffer is a row of units. ``address`` is the offset in the region or local memory,
-    None before allocation. ``data``: content of a constant. ``binds``: numbers of the inputs or outputs in a buffer
-    outside of the arena. ``takes``, ``gives``: numbers of the inputs and of the outputs in an arena buffer. ``live``:
-    first and last command between which an arena buffer keeps its bytes even without uses. Copies of constants do not
-    count. ``is_memory``: whether the buffer is a whole memory and contains all its buffers.
+    ``element``. If neither is given, the buffer is a row of units. ``address`` is the offset in the region or local
+    memory, None before allocation. ``data``: content of a constant. ``binds``: numbers of the inputs or outputs in a
+    buffer outside of the arena. ``takes``, ``gives``: numbers of the inputs and of the outputs in an arena buffer.
+    ``live``: first and last command between which an arena buffer keeps its bytes even if it is not used. Copies of
+    constants do not count. ``is_memory``: whether the buffer is a whole memory and contains all its buffers.
     """
 
     name: str

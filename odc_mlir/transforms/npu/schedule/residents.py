@@ -1,6 +1,6 @@
 """Residents of the tile buffer: small tensors that are neither stored to SRAM nor loaded between layers.
 
-A resident keeps the address at which its first layer writes it. The padding that its readers need surrounds it.
+A resident keeps the address to which the first layer writes. The padding that readers need surrounds the resident.
 """
 
 from __future__ import annotations

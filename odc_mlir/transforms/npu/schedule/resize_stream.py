@@ -46,7 +46,7 @@ class PixelSpan(NamedTuple):
 
 
 class ResizeAxis:
-    """One axis of a resized image, with the source pixels of each result."""
+    """An axis of a resized image, with the source pixels of every result."""
 
     def __init__(self, op: npu.ResizeOp, axis: int) -> None:
         self.line: Line = op.lines[axis]

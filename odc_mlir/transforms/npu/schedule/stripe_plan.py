@@ -1,7 +1,7 @@
 """Plans of stripes: chains of operations run a few rows at a time, so that a program fits in an arena.
 
-Only the last result of a chain is used after the chain. Other tensors of the chain exist for one stripe only, and rows
-that two stripes need are computed twice. Dynamic programming over the program order chooses chains and stripes
+Only the last result of a chain is used after the chain. All earlier tensors of the chain exist for one stripe only.
+Rows that two stripes need are computed twice. Dynamic programming over the program order chooses chains and stripes
 together. The memory of a chain includes all tensors that live across it. Costs are estimates.
 """
 
@@ -79,7 +79,7 @@ def stripes(graph: RowGraph, chain: Chain) -> Iterator[dict[int, Rows]]:
 class StripePlanner:
     """Planner of one program. ``alignment``: bytes of an SRAM burst.
 
-    ``residents``: results that stay in the tile buffer unless a chain cuts a layer that computes or reads them.
+    ``residents``: results that stay in the tile buffer if no chain cuts a layer that computes or reads the result.
     """
 
     def __init__(self, graph: RowGraph, alignment: int, residents: Collection[SSAValue] = ()) -> None:

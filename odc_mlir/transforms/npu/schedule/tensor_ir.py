@@ -227,7 +227,7 @@ def is_slice_view(op: Operation) -> bool:
 
 
 def slice_of(op: npu.MoveOp) -> StridedCopy | None:
-    """Return the copy of a move of one contiguous slice of one tensor, or None for any other move."""
+    """Return the copy if ``op`` moves one contiguous slice of one tensor, else None."""
     copies = list(op.strided_copies())
     if op.fill is not None or len(copies) != 1 or len(op.inputs) != 1 or not is_run(copies[0]):
         return None
@@ -272,7 +272,7 @@ def row_parts(op: npu.MoveOp) -> list[RowPart] | None:
 
 
 def row_slice(op: npu.MoveOp) -> range | None:
-    """Return the rows, along the second last axis, that a move copies from its only operand, or None."""
+    """Return the rows that a move copies from the only operand, along the second last axis, or None."""
     copies, shape = list(op.strided_copies()), npu.shape_of(op.output)
     if op.fill is not None or len(copies) != 1 or len(op.inputs) != 1 or len(shape) < 2:
         return None

@@ -1,4 +1,4 @@
-"""Commands in plain order, and cost estimates, of vector-engine operations. Each has only one tiling."""
+"""Commands in plain order, and cost estimates, of vector-engine operations. Such an operation has a single tiling."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def merged_dims(shape: Sequence[int], a: Sequence[int], b: Sequence[int]) -> Dim
 
 
 def tile_sizes(dims: Dims, capacity: int, wanted: int) -> tuple[int, ...]:
-    """Return the tile size along each dimension: full inner dimensions, one divided dimension, then sizes of 1.
+    """Return the tile sizes, outermost first: sizes of 1, the size of a divided dimension, then full dimensions.
 
     A tile has as many elements as ``wanted`` and ``capacity`` allow.
     """

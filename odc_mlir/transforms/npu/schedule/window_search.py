@@ -1,7 +1,7 @@
 """Choice of a tiling for convolutions, depthwise convolutions and pooling.
 
-The simulator's formulas estimate the cost of all candidates that fit, and the cheapest wins. A layer takes the time of
-its busiest resource (SRAM port, DMA latencies, compute), the first load and the last store.
+The simulator's formulas estimate the cost of all candidates that fit, and the cheapest wins. The time of a layer is the
+sum of the first load, the busiest resource (SRAM port, DMA latencies, compute), and the last store.
 
 Layers repeat within a model, so results are cached by geometry and room. If the context asks for a persistent cache,
 later runs reuse them. Its key consists of the target's text, the compiler's version, and the sources that affect
@@ -47,7 +47,7 @@ from odc_mlir.transforms.npu.schedule.window_tiling import (
 
 ROLLED_TILES = 6  # tiles of a layer in the program after loop rolling: fill, two bodies, drain
 COMPUTE_BYTES = cost.instruction_bytes("conv")
-# Share of time lost if computing and weight streaming take equally long. Blocks differ, so one waits for the other.
+# Share of time lost to waits if computing and weight streaming take equally long, because blocks differ.
 UNEVEN = 0.1
 VECTOR_BYTES = cost.instruction_bytes("vop")
 TRANSFER_BYTES = cost.instruction_bytes("load")
@@ -72,8 +72,8 @@ class Room(NamedTuple):
     """Tile-buffer bytes of a layer, and its resident tensors.
 
     ``quick``: whether to try only few, large tile sizes. ``fused``: whether an element-wise operation with two operands
-    is computed with each tile, which loads its other operand. ``uncopied_bytes``: bytes of weights without room in
-    SRAM. Each use reads them through the off-chip port.
+    is computed with each tile. The tile then loads the second operand. ``uncopied_bytes``: bytes of weights without
+    room in SRAM. Each use reads these weights through the off-chip port.
     """
 
     tile_bytes: int
@@ -205,7 +205,7 @@ class _TilingSearch:
         )
 
     def estimate(self, tiling: Tiling) -> Estimate | None:
-        """Return the estimate of one tiling, or None if it has too many instructions."""
+        """Return the estimate of a tiling, or None if the tiling has too many instructions."""
         self.shapes = range(tiling.shape, tiling.shape + 1)
         return next(self._estimates(tiling, _Cut(tiling.rows, tiling.cols)), None)
 
@@ -391,9 +391,9 @@ class _TilingSearch:
         return starts * (transfer_bytes(loaded, sram.burst_bytes) / sram.bytes_per_cycle + 2 * sram.read_latency_cycles)
 
     def _in_turns(self, tiling: Tiling, traffic: _Traffic, shape: int) -> float:
-        """Return the cycles of all tiles if the last group of result channels is smaller than the others, else 0.0.
+        """Return the cycles of all tiles if the last group of result channels is smaller than earlier groups, else 0.0.
 
-        The array computes a group into one of two slots while the other slot is stored. Idle time in one turn does not
+        The array computes a group into one of two slots while the second slot is stored. Idle time in one turn does not
         shorten the next turn.
         """
         sizes = group_sizes(self.window, tiling)

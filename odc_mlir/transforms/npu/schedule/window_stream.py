@@ -1,4 +1,4 @@
-"""Commands of convolutions, matrix products and pooling in plain order, each transfer just before its use.
+"""Commands of convolutions, matrix products and pooling in plain order, with transfers just before uses.
 
 ``npu-hoist-transfers`` moves transfers up afterwards. A product of two computed matrices is a convolution whose weights
 are a plain matrix in SRAM. An element-wise operation may be computed with each tile of a convolution. The tile then
@@ -134,7 +134,7 @@ class _Inputs:
         self.next_row = 0  # in a ring: next input row of the strip to load
 
     def load(self, tile: Tile, channel: int, channels: int) -> tuple[TilePart, list[Command]]:
-        """Return the address of input channels ``[channel, channel + channels)`` of a tile, and their loads."""
+        """Return the address of input channels ``[channel, channel + channels)`` of a tile, and the loads."""
         window = self.window
         top, left = tile.y * window.stride_y - window.pad_top, tile.x * window.stride_x - window.pad_left
         tile = tile._replace(image=tile.image * self.layer.source.shape[0] // window.batch)
@@ -158,8 +158,8 @@ class _Inputs:
     def _load_ring(self, tile: Tile, region: ImagePart) -> tuple[Place, list[Command]]:
         """Return the address of a tile's input rows in the ring, and the loads of its new rows.
 
-        Input row ``r`` of a strip is at ``(r - overlap) mod ring``. The ring's size is a multiple of the new rows of a
-        tile, so the new rows of every tile but the first are adjacent.
+        Input row ``r`` of a strip is at ``(r - overlap) mod ring``. The size of the ring is a multiple of the number of
+        new rows in a tile. The new rows of a tile are therefore adjacent, except in the first tile.
         """
         ring, overlap = self.slots.buffers[0], self.window.overlap_y
         total = ring_rows(self.window, self.tiling.rows)
@@ -238,7 +238,7 @@ def conv_commands(
 ) -> Iterator[Command]:
     """Return the commands of a convolution in plain order.
 
-    ``follower``: layer that is computed with each tile. Its commands have layer 1, the others layer 0.
+    ``follower``: layer that is computed with each tile. Its commands have layer 1, all other commands layer 0.
     """
     op, element = layer.op, layer.op.weight_type.data.value
     constant: dict[str, int | str] = {
@@ -384,7 +384,7 @@ Matmul = WindowLayer[npu.MatmulOp]
 
 
 class _Matrix(WeightLoads[npu.MatmulOp]):
-    """Loads of right-hand matrices. Each image has its own matrix, or several images share one."""
+    """Loads of right-hand matrices. Several images may share a matrix."""
 
     def owner(self, tile: Tile) -> int:
         return tile.image * self.layer.sources[1].shape[0] // self.layer.window.batch

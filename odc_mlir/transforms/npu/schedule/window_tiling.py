@@ -1,6 +1,6 @@
-"""Tilings of window operations, their footprint in the local memories, and divisions of channels.
+"""Tilings of window operations, footprints in the local memories, and divisions of channels.
 
-A plan divides the channels and determines which weights stay in the weight buffer, without tile sizes.
+A plan divides the channels and determines which weights stay in the weight buffer. Plans have no tile sizes.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def aligned(size: int) -> int:
 def footprint(
     window: WindowGeometry, tiling: Tiling, cut: tuple[int, int] | None = None, *, weighted: bool = True
 ) -> Footprint:
-    """Return the footprint of ``tiling`` with its rows and columns or with those of ``cut``.
+    """Return the footprint of ``tiling``, with the rows and columns ``cut`` if given.
 
     ``weighted``: whether there are weights and parameters, unlike pooling.
     """
@@ -224,7 +224,7 @@ def conv_plans(window: WindowGeometry, target: Target) -> Iterator[Tiling]:
 
 
 def fills_weight_buffer(window: WindowGeometry, target: Target) -> bool:
-    """Return whether all weights of a layer fit, but leave no room for other loads during their use."""
+    """Return whether all weights of a layer fit, but leave no room for loads while the layer uses the weights."""
     return window.weight_bytes <= target.local.weight_bytes < 2 * window.weight_bytes
 
 
@@ -260,7 +260,7 @@ def _streamed(window: WindowGeometry, target: Target, block: int) -> Iterator[Ti
 
 
 def sliced_plans(window: WindowGeometry, target: Target) -> Iterator[Tiling]:
-    """Yield plans for inputs with too many channels for one tile."""
+    """Yield plans for inputs with more channels than a tile can hold."""
     cap, half = _most_weights(window, target), target.local.param_entries // 2
     channels = window.out_channels
     for block in _blocks(channels, target):

@@ -1,1 +1,1 @@
-"""Plans of segments: candidates, their costs, and the choice between them."""
+"""Plans of segments: candidates, costs, and the choice between candidates."""

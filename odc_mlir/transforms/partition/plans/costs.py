@@ -2,8 +2,7 @@
 
 The patterns of stage ``npu`` lower a copy of the graph operator by operator. The cost of an operator is the sum of the
 costs of its layers, by the formulas for the choice of tilings. The plan of the layers assumes that all neighbours run
-on the NPU, so tensors between layers may stay in the tile buffer. Without such a plan, each layer gets the whole tile
-buffer.
+on the NPU, so tensors between layers may stay in the tile buffer. Otherwise, each layer gets the whole tile buffer.
 """
 
 from __future__ import annotations
@@ -55,8 +54,8 @@ CROWDING = 0.5  # share of the cycles of prefetching in which other transfers ne
 def segment_cycles(target: Target, memory: MemoryMode) -> Callable[[Sequence[OperatorCost]], float]:
     """Return a function that computes the cycles of a segment from the costs of its operators in order.
 
-    Program and constants pass their port in order. Each layer starts when its data have arrived and the previous layer
-    has ended. If constants use the SRAM port, the cycles of a layer include their transfer.
+    Program and constants pass the port in order. A layer starts when its data have arrived and the previous layer has
+    ended. If constants use the SRAM port, the cycles of a layer include the transfer of constants.
     """
     port, sram = ports(target, memory).constants, target.sram
     staged, width = port is not sram, port.bytes_per_cycle
@@ -189,7 +188,7 @@ class _LayerCosts:
         self.port = ports(tilings.target, memory).constants
 
     def planned(self, run: Sequence[npu.NpuTensorOp]) -> dict[npu.NpuTensorOp, TilingChoice]:
-        """Return the tiling of each layer in ``run``, planned as one program, or {} if a layer does not fit."""
+        """Return the tilings of the layers in ``run``, planned as one program, or {} if any layer does not fit."""
         try:
             _, plan = planned_layers(run, self.tilings, self.memory, self.check, quick=self.quick)
             return dict(zip(run, plan.choices, strict=True))
@@ -230,8 +229,8 @@ class _LayerCosts:
     def _shares(self, layer: npu.ConvOp, tiling: Tiling) -> tuple[float, float, float]:
         """Return the times at which ``layer`` needs its constants.
 
-        They are the share of constants before the first instruction, the cycles for loading the input, and the share of
-        the cycles until the last constants are needed.
+        Return the share of constants needed by the first instruction, the cycles for loading the input, and the share
+        of cycles after which the last constants are needed.
         """
         sram = self.tilings.target.sram
         window = window_of(layer, source_resident=not tiling.in_slots, result_resident=not tiling.out_slots)
@@ -249,7 +248,7 @@ class _LayerCosts:
     def _coded_cycles(self, layer: npu.ConvOp, choice: TilingChoice, stored: float) -> float:
         """Return the cycles by which ``choice``, which assumes raw weights, overestimates the wait for weights.
 
-        ``stored``: bytes of the coded weights and their records.
+        ``stored``: bytes of the coded weights and of records.
         """
         size, target = layer.weights.data.size, self.tilings.target
         decoded = size / target.decoder.symbols_per_cycle

@@ -1,13 +1,13 @@
-"""Plans of a partition: candidate segments, their costs, and the search for the best plan.
+"""Plans of a partition: candidate segments, costs, and the search for the best plan.
 
-A plan places units. A unit is a single operator, or a pattern group whose operators become one NPU operation. Longer
+A plan places units. A unit is a single operator, or a pattern group: operators that become one NPU operation. Longer
 patterns take precedence, and an operator belongs to at most one group.
 
-Segments and host operators run one after another, so the time of a plan is the sum of all their times. A segment takes
-the time of its own work, of the switch to the NPU and back, and of the transfer of its boundary tensors. The search
-starts with all supported operators on the NPU. It moves segments, and units at their edges, to the other side as long
-as the time gets shorter. The chosen plan is never slower than all operators on the host, or all supported operators on
-the NPU. This module uses only indices and numbers, no IR.
+Segments and host operators run one after another, so the time of a plan is the sum of all times. The time of a segment
+consists of computation, the switch to the NPU and back, and the transfer of boundary tensors. The search starts with
+all supported operators on the NPU. It moves segments, and units at the edges of segments, to the host or to the NPU as
+long as the time gets shorter. The chosen plan is never slower than all operators on the host, or all supported
+operators on the NPU. This module uses only indices and numbers, no IR.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from odc_mlir.targets.costs import HostCosts
 
 
 def groups(operators: Sequence[CircleOp]) -> Iterator[tuple[Pattern, list[CircleOp]]]:
-    """Yield the groups among ``operators``, each with its pattern, longest patterns first."""
+    """Yield the groups among ``operators`` with the matching patterns, longest patterns first."""
     taken: set[CircleOp] = set()
     known = set(operators)
     for pattern in PATTERNS:
@@ -121,10 +121,10 @@ LARGEST_SEARCH = 200_000  # limit on the operators in all examined plans, to bou
 class OperatorCost(NamedTuple):
     """Cost of an operator in a segment: cycles of its layers, and bytes of program and constants.
 
-    ``lead``: cycles until the first weights have arrived. The operator waits for them unless an earlier operator hides
-    the time. ``weight_bytes``: bytes in the weight buffer. ``first_bytes``: constants that are needed together, after
-    ``ahead`` cycles. ``left``: cycles that remain after the last constants have arrived. ``picked_bytes``: table rows
-    that are read without a copy, through the port of constants, while the operator runs.
+    ``lead``: cycles until the first weights have arrived. The operator waits for the weights if no earlier operator
+    hides the time. ``weight_bytes``: bytes in the weight buffer. ``first_bytes``: constants that are needed together,
+    after ``ahead`` cycles. ``left``: cycles that remain after the last constants have arrived. ``picked_bytes``: table
+    rows that are read without a copy, through the port of constants, while the operator runs.
     """
 
     cycles: float = 0.0

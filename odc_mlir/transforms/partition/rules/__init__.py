@@ -1,1 +1,1 @@
-"""Placement rules of the NPU and their checks."""
+"""Placement rules of the NPU, and the checks of the rules."""

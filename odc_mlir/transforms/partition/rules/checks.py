@@ -1,7 +1,7 @@
 """Placement rules: each checks one property of an operator and returns the offending value.
 
-A check gets the operator as :class:`odc_mlir.ops.spec.Node` and returns None if its condition is true. It runs only
-after all earlier checks in the operator's list, so it may rely on their conditions (static shapes, known types).
+A check gets the operator as :class:`odc_mlir.ops.spec.Node` and returns None if its condition is true. Checks of an
+operator run in order, so a check may rely on the conditions of earlier checks (static shapes, known types).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SEARCHES = frozenset(("ARG_MAX", "ARG_MIN"))  # can search single rows of one im
 
 @dataclass(frozen=True, slots=True)
 class PlacementLimits:
-    """Limits of the target and the options; ``sram_bytes``: the SRAM that operators may use."""
+    """Limits of the target and the options. ``sram_bytes``: the SRAM that operators may use."""
 
     target: Target
     sram_bytes: int
@@ -59,7 +59,7 @@ class Rule:
 
 
 def rule(name: str, text: str | None = None) -> Callable[[Check], Rule]:
-    """Create a rule from a check; the text is ``text`` or else the check's docstring."""
+    """Create a rule from a check. The text of the rule is ``text`` or else the docstring of the check."""
 
     def made(check: Check) -> Rule:
         said = " ".join((check.__doc__ or "").split()).removesuffix(".")
@@ -423,7 +423,7 @@ def moves(node: Node, _: PlacementLimits) -> str | None:
 
 
 def either(first: Check, second: Check) -> Check:
-    """Check that one of two checks passes; otherwise return the offending value of the second check."""
+    """Check that one of two checks passes. Otherwise return the offending value of the second check."""
 
     def check(node: Node, limits: PlacementLimits) -> str | None:
         return first(node, limits) and second(node, limits)

@@ -17,7 +17,7 @@ def edge_bytes(op: CircleOp) -> int:
 
 
 def interface_reason(op: CircleOp) -> str | None:
-    """Return the reason why ``op`` converts a float input or output on the host, or None for others."""
+    """Return the reason why ``op`` converts a float input or output on the host, or None if ``op`` does not."""
     if op.SPEC.name == "QUANTIZE" and isinstance(op.operands[0].owner, Block):
         info, way = info_of(op.operands[0]), "takes"
     elif op.SPEC.name == "DEQUANTIZE" and _leaving(op):

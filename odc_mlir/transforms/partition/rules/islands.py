@@ -1,6 +1,6 @@
 """Islands: groups of element-wise float or boolean operators between 8-bit codes.
 
-Each result code is a function of one operand code, so an island becomes a table of the host kernels' results.
+Each result code is a function of one operand code. An island therefore becomes a table of the host kernels' results.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def islands(operators: Iterable[CircleOp]) -> list[Island]:
 
 
 def separate_islands(operators: Iterable[CircleOp]) -> None:
-    """Copy operators that an island shares with other readers, for each island that ends in one of ``operators``."""
+    """Copy operators with readers outside of an island, for all islands that end in one of ``operators``."""
     for last in operators:
         island = island_of(last, shared=True)
         inside = set(() if island is None else island.members)
@@ -56,7 +56,7 @@ def separate_islands(operators: Iterable[CircleOp]) -> None:
 
 
 def island_of(last: CircleOp, *, shared: bool = False) -> Island | None:
-    """Return the island that ends in ``last``, or None; ``shared``: whether its DEQUANTIZEs may have other readers."""
+    """Return the island that ends in ``last``, or None. ``shared``: whether DEQUANTIZEs may have other readers."""
     shape = rewriting.static_shape_of(last.results[0]) if len(last.results) == 1 else None
     if shape is None or not _is_function(last, shape) or not _is_code(last.results[0]):
         return None

@@ -70,7 +70,7 @@ def weights(node: Node, _: PlacementLimits) -> str | None:
 
 
 def centred(filters: TensorInfo) -> NDArray[Any]:
-    """Return constant weight codes minus their zero points."""
+    """Return constant weight codes minus zero points."""
     assert filters.quant is not None, "asked of quantised weights"
     zeros = np.asarray(filters.quant.zero_points)
     if zeros.size > 1:
@@ -86,7 +86,7 @@ def centred_range(filters: TensorInfo) -> tuple[int, int]:
 
 
 def channel_groups(filters: TensorInfo, axis: int) -> list[list[int]]:
-    """Divide result channels into groups that can each use one zero point."""
+    """Divide result channels into groups. A single zero point must suit all channels of a group."""
     values = np.moveaxis(centred(filters), axis, 0).reshape(filters.static_shape[axis], -1)
     low, high = values.min(1), values.max(1)
     groups: list[list[int]] = []

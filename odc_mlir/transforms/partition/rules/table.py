@@ -20,7 +20,7 @@ from odc_mlir.transforms.partition.rules.checks import PlacementLimits, Rule
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Result of the rules for an operator; ``reason`` is empty if the NPU can run it."""
+    """Result of the rules for an operator. ``reason`` is empty if the NPU can run it."""
 
     supported: bool
     reason: str = ""
@@ -52,7 +52,7 @@ def verdict(node: Node, limits: PlacementLimits) -> Verdict:
 
 
 def rules_text() -> Iterator[str]:
-    """Yield the table and the pattern groups as lines of text; operators without a line are not supported."""
+    """Yield the table and the pattern groups as lines of text. Operators without a line are not supported."""
     yield "every operator"
     yield from _lines((*GENERIC, *GENERIC_LAST))
     for name, rules in OPERATORS.items():
@@ -163,10 +163,10 @@ MOVERS = (
     "UNPACK",
 )
 
-# Rules of element-wise operators without an entry in OPERATORS, which become lookup tables (interpolated for 16 bits).
+# Rules of element-wise operators that OPERATORS lacks. They become lookup tables (interpolated for 16 bits).
 BY_TABLE: tuple[Rule, ...] = (check.one_input, check.same_shape, operator_checks.by_table)
 
-# Rules of each operator, besides generic rules. Operators without an entry stay on the host or are element-wise.
+# Rules of operators, besides generic rules. Operators without an entry stay on the host or are element-wise.
 OPERATORS: dict[str, tuple[Rule, ...]] = {
     "CONV_2D": (check.rank4, *_PRODUCT, check.kernel_in_field, _WINDOW, operator_checks.weight_axis(0), check.groups),
     "TRANSPOSE_CONV": (

@@ -102,7 +102,7 @@ def _codes_of(assigned: Attribute, where: Operation) -> QuantizedElement | None:
 
 
 def demands(function: FuncOp) -> list[Demand]:
-    """Return the requirements of operations on their operands, in program order, without returned values.
+    """Return the requirements of operations on operands, in program order. Returned values are excluded.
 
     Unchanged operands are omitted. Operators without an assignment require floats. The types of input and weights
     determine the type of a bias. Raises CompileError for a bias or variable that cannot have the required type.
@@ -172,7 +172,7 @@ def _label(op: Operation) -> str:
 
 
 def coded(demand: Demand) -> circle.BlobAttr:
-    """Return the bytes of :func:`encoded`. Models with the same constant share the bytes, except those of biases."""
+    """Return the bytes of :func:`encoded`. Models with the same constant share the bytes. Biases are not shared."""
     codes, constant = demand.codes, ir.constant_of(demand.value)
     assert codes is not None
     assert constant is not None
@@ -215,7 +215,7 @@ def encoded(demand: Demand) -> Array:
 
 
 class ConvertedConstants:
-    """Quantised copies of the float constants of one function, one for each required type."""
+    """Quantised copies of the float constants of a function: a copy for each required type."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
@@ -224,8 +224,8 @@ class ConvertedConstants:
     def of(self, demand: Demand) -> SSAValue | None:
         """Return the quantised copy of the float constant that ``demand`` reads, or None for other values.
 
-        The first copy is inserted before the float constant, which :meth:`clean_up` removes. Further copies are
-        inserted before their first user, as in imported models, so demands must come in program order.
+        The first copy is inserted before the float constant. :meth:`clean_up` removes the float constant. Further
+        copies are inserted before the first user, as in imported models, so demands must come in program order.
         """
         constant = ir.constant_of(demand.value) if ir.is_float32(demand.value) else None
         if constant is None or demand.codes is None:

@@ -87,7 +87,7 @@ def given_weights(types: Types, op: CircleOp, index: int, dtype: str) -> Attribu
 
 
 def given_range(types: Types, name: str) -> tuple[float, float] | None:
-    """Return the range of a value's given parameters, or None without parameters or for per-channel ones."""
+    """Return the range of a value's given parameters, or None for absent or per-channel parameters."""
     found = params_of(types.get(name))
     return None if found is None or not found[1].per_tensor else represented_range(found[1], found[0])
 

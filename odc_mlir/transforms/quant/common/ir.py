@@ -4,7 +4,7 @@
 * ``quant.results`` of an operator and ``quant.arguments`` of the function list the element types of values.
   ``quant.operands`` of an operator lists the types that it requires of its operands. A value of another type is
   converted. An entry is ``f32`` (the value stays float), a quantised element type, or ``unit`` (no change). Integers
-  have ``unit``, and so do biases, because input and weights determine their parameters.
+  have ``unit``. Biases have ``unit`` because input and weights determine the parameters.
 * ``quant.precision`` is the scheme of an operator if it differs from the module's scheme. ``quant.reason`` is the
   reason why an operator stays float. ``quant.scheme`` and ``quant.io`` are the module's scheme and boundary types.
 """
@@ -41,7 +41,7 @@ LEFT_ALONE = UnitAttr()
 
 
 def quantized_function(module: ModuleOp) -> FuncOp | None:
-    """Return the function to quantise, that of the first subgraph, or None without a body."""
+    """Return the function to quantise, which is the first function, or None if it has no body."""
     found = next((op for op in module.body.block.ops if isinstance(op, FuncOp)), None)
     return found if found is not None and found.body.blocks else None
 
@@ -89,7 +89,7 @@ def with_range(type: Attribute, least: float, most: float) -> Attribute:
 
 
 def without_range(type: Attribute) -> Attribute:
-    """Return the type without its recorded range."""
+    """Return the type without the recorded range."""
     if not isinstance(type, TensorType) or not isinstance(type.encoding, QParamsAttr):
         return type
     rest = replace(type.encoding.data, min=(), max=())
@@ -121,7 +121,7 @@ def info_as(info: TensorInfo, element: Attribute | None) -> TensorInfo:
 
 
 def operand_types(op: Operation) -> list[Attribute] | None:
-    """Return the element types that ``op`` requires of its operands, or None without an assignment."""
+    """Return the element types that ``op`` requires of operands, or None if there is no assignment."""
     return _entries(op, OPERANDS, len(op.operands))
 
 
@@ -136,7 +136,7 @@ def argument_types(function: FuncOp) -> list[Attribute] | None:
 
 
 def assign(op: Operation, name: str, types: Sequence[Attribute]) -> None:
-    """Write :data:`OPERANDS`, :data:`RESULTS` or :data:`ARGUMENTS`, one entry for each value."""
+    """Write :data:`OPERANDS`, :data:`RESULTS` or :data:`ARGUMENTS`, with an entry for each value."""
     op.attributes[name] = ArrayAttr(types)
 
 
@@ -190,7 +190,7 @@ def stay_float(op: Operation, reason: str) -> None:
 
 
 def keep_float(op: Operation, reason: str, left: Sequence[int] = ()) -> None:
-    """Assign float operands, except those in ``left``, and float results to ``op``."""
+    """Assign float operands and results to ``op``. Operands in ``left`` do not change."""
     needs = [
         REAL if is_float32(operand) and index not in left else LEFT_ALONE for index, operand in enumerate(op.operands)
     ]

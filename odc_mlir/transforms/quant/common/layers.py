@@ -1,4 +1,4 @@
-"""Constants of layers in a quantised model, by name, for passes that replace their codes."""
+"""Constants of layers in a quantised model, by name, for passes that replace codes of constants."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class LayerConstant:
             Rewriter.erase_op(self.constant)
 
     def replace_for_all(self, array: Array, params: QuantParams | None = None) -> None:
-        """Replace the constant for all its readers by one of the same type except ``params``."""
+        """Replace the constant for all readers by a constant of the same type except ``params``."""
         self.constant.result.replace_all_uses_with(self._made(array, params, "", self.constant).result)
         Rewriter.erase_op(self.constant)
 
@@ -88,10 +88,10 @@ class LayerConstant:
 
 
 def layer_constants(module: ModuleOp, arrays: Mapping[str, Array], role: str) -> Iterator[tuple[LayerConstant, Array]]:
-    """Yield the ``weights`` or ``biases`` of the layers that ``arrays`` names by results, with their arrays.
+    """Yield the ``weights`` or ``biases`` of layers, with the arrays that ``arrays`` has under the results' names.
 
-    ``RESULT:OPERAND`` names one of several weights by the operand's name in the operator table. Raises ModelError for a
-    name without such a layer and constant.
+    ``RESULT:OPERAND`` names one of several weights by the operand's name in the operator table. Raises ModelError if no
+    layer has this name, or if the layer has no such constant.
     """
     function = quantized_function(module)
     found = {op_name(op): op for op in all_ops(function)} if function is not None else {}

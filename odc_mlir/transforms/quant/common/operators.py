@@ -1,6 +1,6 @@
 """Operators to quantise: roles and ranges of operands, the largest sums, and supported types.
 
-Kernels scale sums to 32 bits before they clamp them to codes of the result. Larger sums would wrap around, so the
+Kernels scale sums to 32 bits before they clamp the sums to codes of the result. Larger sums would wrap around, so the
 bounds are valid for sums of any codes, not only for codes in samples. Our kernels and a table of LiteRT's kernels
 decide whether types are supported.
 """
@@ -77,7 +77,7 @@ def contents_of_bias(op: CircleOp, index: int) -> Array:
 class Ranges:
     """Ranges of float values: recorded, computed from constants, or derived.
 
-    Operators that only move values derive the ranges of results from their operands' ranges.
+    Results of operators that only move values get ranges from the ranges of operands.
     """
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ class Ranges:
         return None
 
     def _as_factor(self, value: SSAValue) -> tuple[float, float] | None:
-        """Return a range for ``value`` with which its product fits the range of the result, or None for no factor."""
+        """Return a range of the factor ``value`` for which products fit the result's range. None: not a factor."""
         for use in value.uses:
             op = use.operation
             factors = FACTORS.get(op.SPEC.name, ()) if isinstance(op, CircleOp) else ()
@@ -158,7 +158,7 @@ def _tells_unit(found: tuple[float, float] | None) -> bool:
 def _neighbours(value: SSAValue, *, across_products: bool) -> Iterator[SSAValue]:
     """Yield the other operands of the users of ``value``, the users' results, and the operands of its producer.
 
-    Products and their factors have different units, so they are neighbours only with ``across_products``.
+    A product and a factor have different units. They are neighbours only if ``across_products``.
     """
     ops = [use.operation for use in value.uses]
     if isinstance(value, OpResult):
@@ -170,7 +170,7 @@ def _neighbours(value: SSAValue, *, across_products: bool) -> Iterator[SSAValue]
 
 
 def _within_activation(op: CircleOp, found: tuple[float, float]) -> tuple[float, float]:
-    """Return the part of a range within the fused activation. Chosen ranges may exceed recorded ones."""
+    """Return the part of a range within the fused activation. Chosen ranges may exceed recorded ranges."""
     activation = str(op.option(_ACTIVATION)) if _ACTIVATION in op.OPTIONS else "none"
     try:
         least, most = activation_bounds(activation)
@@ -193,7 +193,7 @@ def _range_of_constant(value: SSAValue) -> tuple[float, float] | None:
 _LARGEST = 1 << 30  # bound of a scaled sum, which a left shift before the multiplication may double
 _WIDE = 1 << 15  # the largest magnitude of 16-bit codes
 _BOUNDED = frozenset({"RELU6", "RELU_N1_TO_1", "RELU_0_TO_1"})
-# Largest magnitude of a result before clamping, from those of operands, except for sums of products.
+# Largest magnitude of a result before clamping, from magnitudes of operands. Sums of products are not included.
 _REACH: Mapping[str, Callable[[Sequence[float]], float]] = {
     **dict.fromkeys(("ADD", "SUB"), sum),
     **dict.fromkeys(("RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1", "LEAKY_RELU", "ABS", "MEAN"), max),
@@ -210,7 +210,7 @@ def is_scaled(op: CircleOp) -> bool:
 def coarse_enough(
     op: CircleOp, needs: Sequence[Attribute], element: tuple[str, QuantParams], most_steps: int | None
 ) -> QuantParams | None:
-    """Return result parameters of ``op`` with a scale so large that kernels can scale all its sums.
+    """Return result parameters of ``op`` with a scale that is large enough for kernels to scale all sums.
 
     ``needs``: the operands' types. ``element``: the result's present type. ``most_steps``: largest step of a sum of
     products, in steps of the result. The end of the range keeps its own code, because an activation may clamp there.
