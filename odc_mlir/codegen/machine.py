@@ -127,7 +127,7 @@ def for_triple(triple: str, name: str) -> CpuTarget:
     parts, given = import_llvm().get_triple_parts(triple), triple.split("-")
     if parts.Env != "unknown" and len(given) < 4:
         triple = "-".join((given[0], parts.Vendor, parts.OS, given[-1]))
-    # Scheduling keeps more values alive. A Cortex-M without MVE has too few registers and would spill values.
+    # Scheduling keeps more values alive. A Cortex-M without MVE would spill values for lack of registers.
     tuning = ("-use-misched",) if re.match(r"thumbv\d+e?m\b", triple) else ()
     base = "cortex-m55" if triple.startswith("thumbv8.1m") else "generic"
     target = replace(cpu.load(base), triple=triple, cpu=name, tuning=tuning)

@@ -60,8 +60,8 @@ QUEUES = tuple(queue.name.lower() for queue in Queue)
 class Fields(NamedTuple):
     """The fields of one instruction.
 
-    ``offsets``: offset of each address field from the start of its buffer, or None if the field is not used.
-    ``steps``: address increment of each address field per loop iteration, or None outside of loops.
+    ``offsets``: offsets of address fields from the start of the buffers, or None if the field is not used. ``steps``:
+    address increment of each address field per loop iteration, or None outside of loops.
     """
 
     immediates: Immediates

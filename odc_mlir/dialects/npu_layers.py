@@ -42,12 +42,11 @@ from odc_mlir.targets import NUMBER_TYPES
 class ConvOp(NpuTensorOp):
     """Convolution, depthwise convolution or matrix product with requantisation.
 
-    ``sum[o] = bias[o] + sum over taps of (x - in_zero) * (w - weight_zero)``;
-    ``code = clamp(multiply(sum, multiplier[o], exponent[o]) + out_zero, act_min, act_max)``.
-    ``wide``: sums of 16-bit inputs are scaled by ``multiply64`` instead of ``multiply``.
-    ``weights``: codes ``[O, kh, kw, I]``, or depthwise ``[kh, kw, O]`` with ``O = I * multiplier``. ``pads``: top,
-    left, bottom, right. Padding has the value ``in_zero``. ``bias``, ``multiplier``, ``exponent``: one value per result
-    channel.
+    ``sum[o] = bias[o] + sum over taps of (x - in_zero) * (w - weight_zero)``. ``code = clamp(multiply(sum,
+    multiplier[o], exponent[o]) + out_zero, act_min, act_max)``. ``wide``: sums of 16-bit inputs are scaled by
+    ``multiply64`` instead of ``multiply``. ``weights``: codes ``[O, kh, kw, I]``, or depthwise ``[kh, kw, O]`` with ``O
+    = I * multiplier``. ``pads``: top, left, bottom, right. Padding has the value ``in_zero``. ``bias``, ``multiplier``,
+    ``exponent``: one value per result channel.
     """
 
     name = "npu.conv"
@@ -181,7 +180,7 @@ class MatmulOp(NpuTensorOp):
     """Product of computed matrices with requantisation: ``[N, 1, M, K]`` by ``[N, 1, K, C]`` to ``[N, 1, M, C]``.
 
     If one operand has fewer images than the other, an image of this operand is used in several consecutive products.
-    ``sum = sum over k of (a - a_zero) * (b - b_zero)``; ``code = clamp(multiply(sum, scale) + out_zero, act_min,
+    ``sum = sum over k of (a - a_zero) * (b - b_zero)``. ``code = clamp(multiply(sum, scale) + out_zero, act_min,
     act_max)``. 16-bit results use ``multiply64`` instead.
     """
 
@@ -328,8 +327,8 @@ class LstmOp(NpuTensorOp):
 
     Operands are ``input [N, T, I]`` (``time_major``: ``[T, N, I]``), ``hidden [N, C]`` and ``cell [N, C]``. Results are
     all outputs, in the order of the input, and the states after the last step.
-    Weights are int8 ``[gates * C, I]`` and ``[gates * C, C]``, with gates in the order input, forget, cell, output. An
-    input gate without weights has the value one minus the forget gate. Each gate has two scales to Q3, for the input
+    Weights are int8 ``[gates * C, I]`` and ``[gates * C, C]``, with gates in the order input, forget, cell, output. If
+    the input gate has no weights, the gate is ``1 - forget gate``. Each gate has two scales to Q3, for the input
     product and the recurrent product. ``bias`` has one value per row and includes the input's zero point. ``clip`` is
     the largest cell state, or 0 for no limit. ``product_zero`` is the zero point of hidden values. It may differ from
     the output's, because the reference does not convert them.

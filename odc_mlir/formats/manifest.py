@@ -1,7 +1,7 @@
 """Files of an nnpackage in a directory, a zip or memory, with manifest and configuration.
 
-Packages are not trusted. Paths must stay inside of the package, members must not be links, devices or encrypted, no
-path may occur twice, and sizes are limited before anything is read.
+Packages are not trusted. Paths must stay inside of the package, and no path may occur twice. Members must not be links,
+devices or encrypted. Sizes are limited before anything is read.
 """
 
 from __future__ import annotations

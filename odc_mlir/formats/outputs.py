@@ -1,8 +1,8 @@
 """Output files, written completely or not at all. All commands and functions follow the same rules.
 
 Files of this project are replaced if they are recognised: packages by the digests in the manifest, single files by kind
-(:mod:`odc_mlir.formats.kinds`). Empty files, devices and pipes are also replaced. All others need ``overwrite``. Even
-with ``overwrite``, unrelated files in a folder stay, files do not replace folders or vice versa, and inputs stay.
+(:mod:`odc_mlir.formats.kinds`). Empty files, devices and pipes are also replaced. All other files need ``overwrite``.
+Even with ``overwrite``, unrelated files in a folder stay, files do not replace folders or vice versa, and inputs stay.
 """
 
 from __future__ import annotations

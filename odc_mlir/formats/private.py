@@ -25,7 +25,7 @@ from odc_mlir.formats.outputs import replace_file
 
 FOLDER_MODE, FILE_MODE = 0o700, 0o600
 _OTHERS = 0o077
-# Flags of :func:`os.open`. A system without a flag lacks the feature that the flag disables.
+# Flags of :func:`os.open`. If a system lacks a flag, it also lacks the feature that the flag disables.
 _SAFELY = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_BINARY"))
 _KINDS = (
     (stat.S_ISDIR, "a folder"),

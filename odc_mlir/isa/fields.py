@@ -189,7 +189,7 @@ class Region(IntEnum):
 
 
 class Space(StrEnum):
-    """Memory of a buffer. The first four are regions bound at run time. All others are local memories of the NPU."""
+    """Memory of a buffer. The first four are regions bound at run time. The rest are local memories of the NPU."""
 
     CONSTANTS = "constants"
     ARENA = "arena"

@@ -1,7 +1,7 @@
 """Exact integer matrix products by floating-point BLAS.
 
-A float32 product of integer matrices is exact, in any order of summation, if every partial sum is below 2^24, a float64
-product below 2^53. The bound is the largest input magnitude times the largest sum of weight magnitudes.
+A float32 product of integer matrices is exact, in any order of summation, if every partial sum is below 2^24. The limit
+for float64 products is 2^53. The bound is the largest input magnitude times the largest sum of weight magnitudes.
 """
 
 from __future__ import annotations

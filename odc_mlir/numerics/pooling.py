@@ -157,7 +157,7 @@ def _bounds(dtype: np.dtype[Any], act: tuple[float | None, float | None]) -> tup
 
 
 def _counts(shape: tuple[int, ...], windows: PoolWindows) -> NDArray[np.int64]:
-    """Return the number of taps inside of the input for each result, at least 1, ``[1, *output, 1]``."""
+    """Return the numbers of taps inside of the input for results, ``[1, *output, 1]``, at least 1."""
     rows, columns = (tap_counts(size, *axis) for size, *axis in zip(shape[1:3], *windows, strict=True))
     return np.asarray(np.maximum(rows[:, None] * columns[None, :], 1)[None, :, :, None])
 

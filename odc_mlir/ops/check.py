@@ -1,4 +1,4 @@
-"""Checks of operators from files or IR against their :class:`~odc_mlir.ops.spec.OpSpec`.
+"""Checks of operators from files or IR against :class:`~odc_mlir.ops.spec.OpSpec`.
 
 The first checks are counts of operands and results, omitted operands and element types. Then the operator's verifier
 runs. Finally, declared result types are compared with inferred result types.

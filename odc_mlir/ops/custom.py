@@ -151,7 +151,7 @@ def pool_axes(node: Node, shape: Shape) -> tuple[tuple[int, int], tuple[int, int
 
 
 def max_pool_with_argmax(node: Node) -> list[ResultType]:
-    """Infer both results ``[N, OH, OW, C]``."""
+    """Infer two results ``[N, OH, OW, C]``."""
     shape = shape_of(node, 0, 4)
     place = node.results[1].dtype
     if place not in ("int32", "int64"):

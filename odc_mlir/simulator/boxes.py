@@ -1,8 +1,8 @@
 """Race detection by the happens-before order of memory accesses.
 
 Every instruction carries a vector clock. For each queue, the clock counts the instructions that are complete before
-this instruction starts. Two conflicting accesses are a race if the clocks do not order them, even if they do not
-overlap in time. Tokens carry clocks. A semaphore therefore connects one posting queue with one waiting queue.
+this instruction starts. Two conflicting accesses are a race if the clocks do not order the accesses, even if they do
+not overlap in time. Tokens carry clocks. A semaphore therefore connects one posting queue with one waiting queue.
 """
 
 from __future__ import annotations

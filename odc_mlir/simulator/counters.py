@@ -35,9 +35,9 @@ class PortBytes:
 class QueueTime:
     """Cycles of one queue. The sum of busy, stall and idle cycles is the length of the run.
 
-    Causes of stalls: ``semaphore`` (no token for the first instruction), ``descriptor`` (no free transfer slot), and in
-    the fetch engine ``program`` (bytes have not arrived), ``queue_full`` and ``drain`` (halt waits).
-    ``contended_cycles``: part of ``busy_cycles`` caused by sharing ports and lanes with other queues.
+    Causes of stalls: ``semaphore`` (no token for the first instruction), ``descriptor`` (no free transfer slot),
+    ``program`` (bytes have not arrived), ``queue_full`` and ``drain`` (halt waits). The last three occur in the fetch
+    engine. ``contended_cycles``: part of ``busy_cycles`` caused by sharing ports and lanes with other queues.
     """
 
     busy_cycles: float = 0.0

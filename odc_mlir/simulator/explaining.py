@@ -61,8 +61,8 @@ def live_bytes(trace: Trace, run_cycles: int, columns: int) -> dict[str, Any]:
     ``peak_bytes``, ``peak_cycle``: maximum of the live bytes, and its cycle.
     ``held``: live bytes at the peak by owner, largest first. Owners are :data:`PREFETCHED`, inputs and operators
         (results and temporaries).
-    ``cycles``: sampled instants. The run of ``run_cycles`` cycles is divided into at most ``columns`` equal parts. The
-        samples are the first, the fullest and the last instant of each part at which the live bytes change.
+    ``cycles``: sampled instants. The run of ``run_cycles`` cycles is divided into at most ``columns`` equal parts.
+    Samples are instants at which live bytes change: the first, the fullest and the last instant of each part.
     ``owners``: live ``bytes`` of each owner at consecutive samples, and the index of the ``first`` of these samples.
         At other samples it has none.
     """

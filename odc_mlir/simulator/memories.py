@@ -154,8 +154,8 @@ class Touch(NamedTuple):
 class Access:
     """Memory access for one instruction at a time: call :meth:`begin`, then read and write.
 
-    Afterwards, ``demands`` has the used amount of each resource, ``latency`` the cycles until data arrive, and
-    ``shortest`` the minimum duration that ports allow.
+    Afterwards, ``demands`` has the used amounts of resources. ``latency`` has the cycles until data arrive.
+    ``shortest`` has the minimum duration that ports allow.
     """
 
     def __init__(self, ports: Mapping[Resource, PortBytes], *, check: bool, strict: bool) -> None:

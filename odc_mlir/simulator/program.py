@@ -118,7 +118,7 @@ def load(
 
     ``target`` is the NPU to run on, by default the target of the program. ``location`` names the file in errors. Raises
     PackageError for a malformed file, SimulationError for malformed code, UnsupportedError for instructions that this
-    version does not implement, TargetError for a program for other hardware.
+    version does not implement, and TargetError for a program for other hardware.
     """
     contents = container.read(data, location)
     memory: MemoryMode = "sram" if contents.memory == "sram" else "flash"

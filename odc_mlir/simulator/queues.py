@@ -121,7 +121,7 @@ class QueueState:
         return self.obstacle(semaphores) or BUSY if self.pending else IDLE
 
     def next_clock(self, entry: Entry, semaphores: Semaphores) -> Clock:
-        """Consume the tokens of ``entry``. Return its clock, which counts all earlier instructions of the queue."""
+        """Consume the tokens of ``entry``. Return the clock: a count of all earlier instructions of the queue."""
         clock = semaphores.take(entry.instr.waits, self.queue, join(self.clock, entry.known))
         self.clock = with_own(clock, self.queue, self.position)
         self.position += 1

@@ -2,7 +2,7 @@
 
 A phase has a minimum duration and needs amounts (bytes, results, symbols) of resources. Alone, it takes the maximum of
 its minimum duration and amount / width over all resources. If phases together request more than the width of a
-resource, they share it fairly, as in round-robin arbitration: a phase exceeds a fair share only if no other needs it.
+resource, they share it fairly, as in round-robin arbitration. A phase exceeds a fair share only if no other needs it.
 """
 
 from __future__ import annotations

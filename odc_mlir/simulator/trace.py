@@ -29,12 +29,10 @@ TraceSpan = tuple[float, float, tuple[float, ...]]
 class TraceEvent:
     """One executed instruction. Times are in cycles of the run.
 
-    ``issued``, ``started``: times at which the instruction entered and left its queue.
-    ``alone``: time at which the previous instruction of the queue ended, or ``started`` if that is later.
-    ``start``: start-up cycles before the phase.
-    ``began``, ``done``: begin and end of the phase.
-    ``bound``, ``lost``: see ExecutionPhase.
-    ``touched``: areas of regions read and written.
+    ``issued``, ``started``: times at which the instruction entered and left the queue. ``alone``: time at which the
+    previous instruction of the queue ended, or ``started`` if that is later. ``start``: start-up cycles before the
+    phase. ``began``, ``done``: begin and end of the phase. ``bound``, ``lost``: see ExecutionPhase. ``touched``: areas
+    of regions read and written.
     """
 
     queue: Queue

@@ -33,12 +33,12 @@ NAMES = tuple(_ROOM_OF)
 
 
 def room_of(name: str) -> str:
-    """Return the folder of the pass ``name``, one of :data:`NAMES`."""
+    """Return the folder of the pass ``name``. :data:`NAMES` lists all names."""
     return _ROOM_OF[name]
 
 
 def load(name: str) -> type[ModulePass]:
-    """Return the class of the pass ``name``, one of :data:`NAMES`."""
+    """Return the class of the pass ``name``. :data:`NAMES` lists all names."""
     module = importlib.import_module(f"{__name__}.{room_of(name)}.{name.replace('-', '_')}")
     found: type[ModulePass] = getattr(module, "".join(part.capitalize() for part in name.split("-")) + "Pass")
     return found

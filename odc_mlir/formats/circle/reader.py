@@ -109,7 +109,7 @@ def within(step: str, *, op: str | None = None, tensor: str | None = None) -> It
         raise error.within(step) from None
 
 
-# An entry of a vtable: live field, its offset in the table, and the offset of its tag (0: no tag).
+# An entry of a vtable: live field, offset of the field in the table, and offset of the tag (0: no tag).
 _Layout = list[tuple[SchemaField, int, int]]
 
 

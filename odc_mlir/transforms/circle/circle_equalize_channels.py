@@ -16,7 +16,7 @@ layer are multiplied by ``s[c]``. Both ranges become ``sqrt(range1[c] * range2[c
 The function stays the same, because operators in between commute with positive factors per channel. Examples are RELU,
 PRELU, pools, PAD with zeros, sums within a channel, MUL and data movement. Factors of attention values thus reach the
 following projection. Pairs of layers are visited until the factors converge. Unchanged: channels that are almost zero
-in one of the two layers, channels with other users, and shared weights. No bias grows beyond the largest bias of its
+in either layer, channels that other operators read, and shared weights. No bias grows beyond the largest bias of its
 layer, because that would widen the range of activations. Recorded ranges of changed values are dropped. The model's
 metadata keep the factors (``odc.channel_factors``) for comparisons.
 

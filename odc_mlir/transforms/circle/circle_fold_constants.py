@@ -143,7 +143,7 @@ def evaluate(node: Node, arrays: Sequence[Array | None]) -> Sequence[Array] | No
 
 
 def constants_like(op: CircleOp, arrays: Sequence[Array]) -> list[ConstOp]:
-    """Return constants that replace the results of ``op``, with their names."""
+    """Return constants that replace the results of ``op``, with the names of the results."""
     constants = []
     for result, array in zip(op.results, arrays, strict=True):
         assert isinstance(result.type, TensorType | UnrankedTensorType)

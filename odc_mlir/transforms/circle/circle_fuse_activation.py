@@ -8,7 +8,7 @@ Before::
 After: ``%1 = circle.conv_2d(%x, %w, %b) {…, activation = relu6}``, with the name of the activation's result.
 
 RELU, RELU6 and RELU_N1_TO_1 are fused if no other operator reads the operand. TANH is fused only on request. An
-operator that already has an activation is fused with a second activation if one activation has the effect of both. A
+operator that already has an activation is fused with a second activation if a single activation has the same effect. A
 quantised activation is fused if its operand and result have the same scale and zero point: it only clamps. Results are
 bit-exact.
 """

@@ -150,7 +150,7 @@ class FuseBefore(OperatorPattern):
 
 
 def per_channel(array: NDArray[Any], channels: int) -> NDArray[Any] | None:
-    """Return one number per channel of the last dimension, or None if numbers vary along other dimensions."""
+    """Return a number per channel of the last dimension, or None if numbers vary along earlier dimensions."""
     if array.size == 1:
         return np.full(channels, array.reshape(-1)[0])
     if array.ndim and array.shape[-1] == channels == array.size:

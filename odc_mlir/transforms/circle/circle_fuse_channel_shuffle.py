@@ -9,8 +9,8 @@ Before::
     %4:2 = circle.split(%axis, %3) : … -> (tensor<1x8x8x24xf32>, tensor<1x8x8x24xf32>)
     %5 = circle.conv_2d(%4#1, %w, %c) : … -> tensor<1x8x8x24xf32>
 
-After, if ``%a`` and ``%b`` come from convolutions: the convolutions store the channels of one user next to each other.
-The weights of the users are permuted to match::
+After, if ``%a`` and ``%b`` come from convolutions: the convolutions store the channels of a user side by side. The
+weights of the users are permuted to match::
 
     %6 = circle.slice(%a, …) : … -> tensor<1x8x8x12xf32>
     %7 = circle.slice(%b, …) : … -> tensor<1x8x8x12xf32>

@@ -7,8 +7,8 @@ Before::
 After: ``%0 = circle.transpose_conv(%shape, %w, %x, %b)``, which can be quantised and run on the NPU.
 
 The custom codes are TensorFlow's ``AddV2``, ``All``, ``BatchMatMulV2``, ``BroadcastTo``, ``MatMul`` and ``SplitV``, and
-MediaPipe's ``Convolution2DTransposeBias`` if the sizes of its result are known. Codes that the application has
-registered stay custom. Results are bit-exact.
+MediaPipe's ``Convolution2DTransposeBias`` if the result shape is known. Codes that the application has registered stay
+custom. Results are bit-exact.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class AliasSlice(RewritePattern):
 
 
 class AliasConcatenation(RewritePattern):
-    """Mark a move that joins whole results as a view if no other view determines their addresses."""
+    """Mark a move that joins whole results as a view if no other view determines the addresses of the results."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: npu.MoveOp, rewriter: PatternRewriter) -> None:

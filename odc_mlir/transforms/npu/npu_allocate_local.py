@@ -10,11 +10,11 @@ After::
     %s = npu.buffer "input" at 8192 : !npu.buffer<tile, 4096xi8>
     npu.isa.load source %x target %s …
 
-Each group of buffers before instructions contains the slots of one layer. The slots of a layer are adjacent in each
-memory. If there is room, they do not overlap the slots of the previous layer. The first transfers of a layer then run
-during the last instructions of the previous layer. A buffer in the tile buffer that later layers also use holds a
-resident tensor. The resident tensor keeps an address until the last use, and slots use the remaining addresses. Unused
-slots are removed. Rejects slots that do not fit, and buffers that already have an address.
+A group of buffers before instructions contains the slots of a layer. The slots of a layer are adjacent in each memory.
+If there is room, they do not overlap the slots of the previous layer. The first transfers of a layer then run during
+the last instructions of the previous layer. A buffer in the tile buffer that later layers also use holds a resident
+tensor. The resident tensor keeps an address until the last use, and slots use the remaining addresses. Unused slots are
+removed. Rejects slots that do not fit, and buffers that already have an address.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ After: users of ``%2`` read ``%0``. ``%1`` stays only if it has other users. Res
 element-wise operations (``npu.lut``, ``npu.scale``), because these cost the same in any shape.
 
 Moves may repeat matrices for several matrix products, for example keys that query heads share. The products then read
-the source of the moves, or a tensor with one copy of each matrix.
+the source of the moves, or a tensor with a single copy of every matrix.
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@ After: ``%2 = npu.conv %0 kernel [3, 3] stride [2, 2] pads [0, 0, 1, 1] …``. T
 after, and adds nothing to the sums.
 
 For other users, a depthwise 1x1 convolution with weights of 1 and scale 1 replaces the pad. Windows in the padding
-yield the zero point. Other users are pools, which ignore padding, convolutions with another zero point, and
-convolutions with a total padding that exceeds the field of a load. The walker erases a pad without users. Only PAD of
-an image becomes ``npu.pad``. Any other PAD becomes ``npu.move``.
+yield the zero point. Other users are pools, because they ignore padding, and convolutions with another zero point or
+with a total padding that exceeds the field of a load. The walker erases a pad without users. Only PAD of an image
+becomes ``npu.pad``. Any other PAD becomes ``npu.move``.
 """
 
 from __future__ import annotations

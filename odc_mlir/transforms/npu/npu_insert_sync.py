@@ -10,13 +10,11 @@ After::
     npu.isa.load source %x target %slot posts [8]
     npu.isa.conv … input %slot waits [8]
 
-An instruction has room for two waits and two posts. ``npu.isa.sync`` holds further waits and posts. All buffers need
-addresses.
+An instruction has room for two waits and two posts. ``npu.isa.sync`` holds further ones. All buffers need addresses.
 
-Each ordered pair of queues has one semaphore. Vector clocks record which commands are complete when a command starts.
-The clock of a command follows from earlier waits of the queue and from the clocks of the posting commands. Only a
-dependence that the clocks do not cover costs a token. Tokens of a semaphore are posted and taken in the same order, so
-a counter is enough.
+Every ordered pair of queues has a semaphore. Vector clocks record which commands are complete when a command starts. A
+clock follows from earlier waits of the queue and from clocks of posting commands. Only a dependence that the clocks do
+not cover costs a token. Tokens of a semaphore are posted and taken in order, so a counter is enough.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ TensorOpT = TypeVar("TensorOpT", bound=npu.NpuTensorOp)
 
 
 class Emission:
-    """Instructions and buffers of one program, emitted while its operations are lowered in order.
+    """Instructions and buffers of a program, emitted while operations are lowered in order.
 
     Lowered operations are erased together with the yield, because later operations refer to the results.
     """

@@ -11,14 +11,13 @@ After::
     %y = npu.buffer "y" gives [0] : !npu.buffer<arena, 1x10xi8>
 
 The host writes inputs before the program starts and reads outputs after it has ended. While the program runs, other
-tensors can use the bytes of an input after the last use of the input, and the bytes of an output before the first use
-of the output. In separate regions, inputs and outputs could not share bytes with these tensors. Unused inputs have no
-buffer and stay in the input region.
+tensors can use bytes of an input after the last use of the input, and bytes of an output before the first use of the
+output. Separate regions would prevent this. Unused inputs have no buffer and stay in the input region.
 
 A state that is kept from run to run is an input and an output in one buffer. A program may copy the next value to this
 buffer at the end. The pass makes it compute the value in this buffer, unless it would read bytes of the state that it
-has already replaced. If a tensor begins as a copy, and nothing else needs the source afterwards, source and copy share
-one buffer, and nothing is copied. A ``scatter`` into a cache then moves only one row.
+has already replaced. If a tensor begins as a copy, and nothing else needs the source afterwards, they share a buffer,
+and nothing is copied. A ``scatter`` into a cache then moves only one row.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class NpuUnrollLoopsPass(ProgramPatternPass):
 
 
 class Unroll(RewritePattern):
-    """Replace a loop by copies of the body, one for each iteration."""
+    """Replace a loop by a copy of the body for each iteration."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: LoopOp, rewriter: PatternRewriter) -> None:

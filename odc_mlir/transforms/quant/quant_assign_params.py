@@ -12,8 +12,8 @@ After ``quant-assign-params{scheme=uint8}``::
 
 Parameters for a value in the module's ``quant.given`` take precedence over its range. A value that is zero in all
 samples gets the range of another operand or result of its user or producer. A factor of a product gets the range with
-which the product fits the result. The contents of constants determine their types. Weights have one scale per channel,
-or a single scale. Weights that are multiples of a common step keep that step as their scale
+which the product fits the result. The contents of a constant determine the type. Weights have one scale per channel, or
+a single scale. Weights that are multiples of a common step get this step as scale
 (:mod:`odc_mlir.quantizer.policy.schemes`). The pass skips biases, because input and weights determine the scales of
 biases. An operator stays float, with a reason, if its precision is ``float`` or a necessary range was not recorded. The
 next pass (``quant-propagate-params``) handles constraints between operators. Does nothing if neither an option nor the

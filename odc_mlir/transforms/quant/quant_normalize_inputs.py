@@ -15,10 +15,10 @@ After: each column is 0 ± 1, and the layer compensates for the change::
     %b = circle.const … : …
     %0 = circle.fully_connected(%2, %w, %b) : …
 
-If the columns of raw tables, or the channels of raw sensors, share one scale, small columns have no resolution. The
-inserted SUB and MUL stay float, and quantised computation begins after them. The pass uses standard deviations instead
-of range limits. A value beyond the limit of its column is then rarely clipped. Before a convolution with padding, the
-pass only divides channels by root mean squares, because padding must stay zero.
+Columns of raw tables or channels of raw sensors often differ in size. With a shared scale, small columns have no
+resolution. The inserted SUB and MUL stay float, and quantised computation begins after them. The pass uses standard
+deviations instead of range limits. A value beyond the limit of its column is then rarely clipped. Before a convolution
+with padding, the pass only divides channels by root mean squares, because padding must stay zero.
 
 Applies only if only layers with constant weights read an input. The input channels must differ in magnitude by at least
 a factor of four. If a CONCATENATION joins an input with other values along the channels, the input's channels become as

@@ -79,7 +79,7 @@ def channels_of(value: SSAValue) -> int | None:
 
 @dataclass(frozen=True)
 class ChannelWeights:
-    """A layer's constant weights minus their zero point: ``codes [O, taps, I]``, or ``[taps, O]`` if depthwise."""
+    """A layer's constant weights minus the zero point: ``codes [O, taps, I]``, or ``[taps, O]`` if depthwise."""
 
     layer: rewriting.WeightedLayer
     node: Node
@@ -393,7 +393,7 @@ def _is_padded(node: Node) -> bool:
 
 
 class Depthwise(ProductKind):
-    """DEPTHWISE_CONV_2D: each result channel reads one input channel."""
+    """DEPTHWISE_CONV_2D: a result channel reads one input channel."""
 
     @classmethod
     def _fits(cls, layer: rewriting.WeightedLayer) -> bool:

@@ -1,6 +1,6 @@
 """Sources of channels that can be scaled (fronts), tracing of the channels, and pairs for equalisation.
 
-Fronts hold weights and biases in double precision until :meth:`Front.write` writes them to the operations. Factors
+Fronts hold weights and biases in double precision. :meth:`Front.write` writes weights and biases to operations. Factors
 commute with moves of elements, products, positively homogeneous functions such as RELU, and sums over elements of one
 channel. For the tracing, each element of a tensor has a label: 1 + the channel number, or 0 if no factor applies. A
 rule per operator maps the labels of operands to labels of results. The rule for moves runs the host kernel on labels.
@@ -388,13 +388,13 @@ def _first(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None:
 
 
 def _product(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None:
-    """Rule of products: one operand has labels, the other is arbitrary."""
+    """Rule of products: one operand has labels, and the second operand is arbitrary."""
     found = [labels for labels in traced if labels is not None]
     return [np.broadcast_to(found[0], shapes[0])] if len(found) == 1 else None
 
 
 def _moved(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None:
-    """Rule of operators that move or omit elements, together with their labels."""
+    """Rule of operators that move or omit elements. Labels move with the elements."""
     arrays: list[NDArray[np.generic] | None] = []
     for value, labels in zip(op.operands, traced, strict=True):
         if labels is not None:
@@ -438,7 +438,7 @@ def _reduced(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | Non
 
 
 def _matrix_product(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None:
-    """Rule of matrix products: each row of the left operand, or each column of the right operand, has one label."""
+    """Rule of matrix products: a row of the left operand has one label, or a column of the right operand."""
     place = 0 if traced[1] is None else 1
     labels = traced[place]
     if labels is None or (place and traced[0] is not None) or not rewriting.is_real(op.operands[1 - place]):
@@ -487,8 +487,8 @@ class Balance:
 class Pair:
     """Front and the layers that read its channels.
 
-    ``backs``: layers, each with the label that every weight along its last axis multiplies. ``labels``: labels of the
-    tensors in between, including the front's result. ``bound``: mask of channels that keep their scale.
+    ``backs``: layers with the labels that weights along the last axis multiply. ``labels``: labels of the tensors in
+    between, including the front's result. ``bound``: mask of channels that keep the scale.
     """
 
     front: Front
@@ -602,7 +602,7 @@ def _narrowed(labels: Labels) -> Labels:
 
 
 def channel_factors(front: Floats, back: Floats, alpha: float = 0.5) -> Floats:
-    """Return ``front ** alpha / back ** (1 - alpha)`` for each channel, or 1 if both ranges are nearly 0.
+    """Return ``front ** alpha / back ** (1 - alpha)`` for each channel, or 1 if front and back are nearly 0.
 
     A range of nearly 0 is balanced if the other range is large enough.
     """

@@ -121,7 +121,7 @@ class ChannelsToDepthwise(rewriting.OperatorPattern):
 
 
 class PreActivation(rewriting.OperatorPattern):
-    """Fold batch normalisation and RELU before convolutions whose input has other readers.
+    """Fold batch normalisation and RELU before convolutions if other operators also read the input.
 
     ``relu(x * gamma + beta)`` with ``gamma > 0`` is ``relu(x + beta / gamma) * gamma``. The factor is folded into the
     convolutions that read the result, and the shift into the layer that computes ``x``. The other readers of ``x`` add

@@ -2,7 +2,7 @@
 
 An *order* is a permutation: a tensor in order ``p`` has the layout of ``TRANSPOSE(tensor, p)``. The identity is the
 model's own order. :func:`rule_of` returns the :class:`LayoutRule` of an operator, with the operator's *choices*, mostly
-the orders of its main operand. An operator without a rule has all tensors in the model's order.
+orders of the main operand. An operator without a rule has all tensors in the model's order.
 
 Every operator is a node with choices. A TRANSPOSE of the model costs nothing. A tensor has a cost for each user that
 chooses another order than the producer. Choices spread from operator to operator, beginning at operators without a

@@ -369,7 +369,7 @@ class DropFakeQuant(rewriting.OperatorPattern):
 class IntegerOperator(rewriting.OperatorPattern):
     """Make the operator between DEQUANTIZE and QUANTIZE compute on codes, also of its real constants.
 
-    Functions of one 8-bit operand stay, because the NPU computes them from exact tables. So do operators that are
+    Functions of one 8-bit operand stay, because the NPU has exact tables for such functions. So do operators that are
     undefined for some numbers.
     """
 

@@ -136,7 +136,7 @@ def _buffers(options: Options) -> dict[str, Attribute]:
 
 
 def copy_run(w: Loops, source: SSAValue, target: SSAValue, count: SSAValue, size: int, *, single: bool) -> None:
-    """Copy ``count`` neighbouring elements. ``single`` copies them one by one, which is faster for few elements."""
+    """Copy ``count`` neighbouring elements. ``single`` copies single elements. This is faster for few elements."""
     lanes = CHUNK // size
 
     def chunk(k: SSAValue) -> None:

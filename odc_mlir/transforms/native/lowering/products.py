@@ -234,7 +234,7 @@ class LowerFullyConnectedToKernels(KernelPattern):
 
 
 class LowerBatchMatMulToKernels(KernelPattern):
-    """Lower BATCH_MATMUL of float32 ``a [..., M, K]`` and ``b [..., K, N]`` (or transposed): one call per matrix."""
+    """Lower BATCH_MATMUL of float32 ``a [..., M, K]`` and ``b [..., K, N]`` (or transposed): a call per matrix."""
 
     operators = ("BATCH_MATMUL",)
 

@@ -77,7 +77,7 @@ def sign_offset(info: TensorInfo) -> int:
 
 
 class SegmentFunction:
-    """Function of one segment, with the inputs, the outputs, the arena and the constants as parameters.
+    """Function of a segment with inputs, outputs, arena and constants as parameters.
 
     While a pattern lowers an operator, :meth:`operand` and :meth:`result` return buffers of the operator.
     """

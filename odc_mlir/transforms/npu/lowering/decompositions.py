@@ -1,5 +1,4 @@
-"""Decompositions of operators into forms that the NPU computes. Placement rules import the module. It does not use the
-IR.
+"""Decompositions of operators into forms that the NPU computes. The module does not use the IR.
 
 - Operators that only move codes: the host kernel runs on element numbers instead of codes. The result maps each result
   element to a source element, and a few strided copies are derived from this map. Lowering such an operator therefore

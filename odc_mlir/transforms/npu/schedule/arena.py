@@ -103,7 +103,7 @@ def end_of(interval: AnyInterval) -> int:
 
 
 def _levels(intervals: Iterable[AnyInterval]) -> Iterator[tuple[int, int]]:
-    """Yield (command, bytes in use from that command on) for each command at which the bytes in use change."""
+    """Yield (command, bytes in use from this command on) for all commands that change the bytes in use."""
     changes: Counter[int] = Counter()
     for interval in intervals:
         if interval.first <= interval.last:

@@ -1,8 +1,7 @@
 """Dependences between commands of different queues.
 
-Two commands conflict if both access an address and at least one of the two writes to the address. Program order
-determines which comes first. A queue completes commands in order. Therefore only the latest conflicting command of each
-other queue matters.
+Commands conflict if they access the same address and at least one command writes. Program order determines which comes
+first. A queue completes commands in order. Of every queue, only the latest conflicting command matters.
 """
 
 from __future__ import annotations

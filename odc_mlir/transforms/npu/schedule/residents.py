@@ -28,7 +28,7 @@ class PaddingBorder(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Layout of the pixels of a resident ``[1, H, W, C]`` tensor, in bytes from the start of its buffer."""
+    """Layout of the pixels of a resident ``[1, H, W, C]`` tensor, in bytes from the start of the buffer."""
 
     height: int
     width: int

@@ -404,7 +404,7 @@ class _Matrix(WeightLoads[npu.MatmulOp]):
     def _load(
         self, matrix: LayerTensor, tile: Tile, rows: tuple[int, int], channels: tuple[int, int], target: Place
     ) -> Command:
-        """Return the load of ``rows`` and ``channels``, each (first, count), of ``matrix``."""
+        """Return the load of ``rows`` (first, count) and ``channels`` (first, count) of ``matrix``."""
         item, (depth, columns) = self.layer.window.weight_item_bytes, matrix.shape[-2:]
         first = (self.owner(tile) * depth + rows[0]) * columns + channels[0]
         return command(

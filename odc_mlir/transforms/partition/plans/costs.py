@@ -227,10 +227,10 @@ class _LayerCosts:
         )
 
     def _shares(self, layer: npu.ConvOp, tiling: Tiling) -> tuple[float, float, float]:
-        """Return the times at which ``layer`` needs its constants.
+        """Return the times at which ``layer`` needs constants.
 
-        Return the share of constants needed by the first instruction, the cycles for loading the input, and the share
-        of cycles after which the last constants are needed.
+        Times are the share of constants that the first instruction needs, the cycles for loading the input, and the
+        share of cycles before the last constants are needed.
         """
         sram = self.tilings.target.sram
         window = window_of(layer, source_resident=not tiling.in_slots, result_resident=not tiling.out_slots)

@@ -1,4 +1,4 @@
-"""Placement rules: each checks one property of an operator and returns the offending value.
+"""Placement rules. A rule checks a property of an operator and returns the offending value.
 
 A check gets the operator as :class:`odc_mlir.ops.spec.Node` and returns None if its condition is true. Checks of an
 operator run in order, so a check may rely on the conditions of earlier checks (static shapes, known types).

@@ -311,7 +311,7 @@ class Searched(NamedTuple):
 
 
 def searched(node: Node) -> Searched:
-    """Return the shape that ARG_MAX or ARG_MIN with a constant axis searches; raise ModelError for an invalid axis."""
+    """Return the shape that ARG_MAX or ARG_MIN with a constant axis searches. Raise ModelError for an invalid axis."""
     shape = node.operand(0).static_shape
     axis = normal_axis(node, int(node.const(1).reshape(-1)[0]), len(shape))
     return Searched(math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
@@ -377,7 +377,7 @@ class GatherShape(NamedTuple):
 
 
 def gathered(node: Node) -> GatherShape:
-    """Return the shape of GATHER's access to its operand; raise ModelError for an invalid axis."""
+    """Return the shape of GATHER's access to the operand. Raise ModelError for an invalid axis."""
     shape, places = node.operand(0).static_shape, node.operand(1).static_shape
     axis, batch = gather_axes(node, len(shape), len(places))
     return GatherShape(
@@ -407,7 +407,7 @@ def gathered_rows(node: Node, _: PlacementLimits) -> str | None:
 
 
 def moves_where_constant(index: int) -> Check:
-    """Check the moves of codes if operand ``index`` with their positions is constant."""
+    """Check the moves of codes if operand ``index`` with the positions of codes is constant."""
 
     def check(node: Node, limits: PlacementLimits) -> str | None:
         return moves(node, limits) if node.operand(index).is_const else None

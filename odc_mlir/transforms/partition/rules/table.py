@@ -1,7 +1,7 @@
 """Table of placement rules of the NPU.
 
-Each rule checks one property of an operator. If this property prevents the NPU from running the operator, the rule
-returns its value. ``npu-mark-supported`` calls :func:`verdict` for every operator. Compile reports and the generated
+A rule checks one property of an operator. If this property prevents the NPU from running the operator, the rule returns
+its value. ``npu-mark-supported`` calls :func:`verdict` for every operator. Compile reports and the generated
 documentation read the same table. Rules take an :class:`odc_mlir.ops.spec.Node`, so the table needs no IR.
 """
 

@@ -1,7 +1,7 @@
 """Application of assigned element types: requirements of users, and converted constants.
 
-An assignment (see :mod:`.ir`) gives the element type of each operand and result of an operator. A value has one type.
-If a use requires another type, a conversion is inserted.
+An assignment (see :mod:`.ir`) gives the element types of operands and results of an operator. A value has one type. If
+a use requires another type, a conversion is inserted.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ def _tells_unit(found: tuple[float, float] | None) -> bool:
 
 
 def _neighbours(value: SSAValue, *, across_products: bool) -> Iterator[SSAValue]:
-    """Yield the other operands of the users of ``value``, the users' results, and the operands of its producer.
+    """Yield other operands and the results of the users of ``value``, and the operands of the producer of ``value``.
 
     A product and a factor have different units. They are neighbours only if ``across_products``.
     """
