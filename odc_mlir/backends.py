@@ -81,8 +81,8 @@ class DefectError(errors.CompileError):
 class CompilerBackend(ABC):
     """Stages, binaries and evictions for one kind of target.
 
-    ``partitioned``: the stage that forms segments; :meth:`passes` configures passes of this stage and earlier ones.
-    ``last``: the stage before binaries are emitted. ``lowered``: the last stage that runs on the whole module; None if
+    ``partitioned``: the stage that forms segments. :meth:`passes` configures passes of this stage and earlier ones.
+    ``last``: the stage before binaries are emitted. ``lowered``: the last stage on the whole module, or None if
         segments are lowered one by one.
     """
 
@@ -103,10 +103,10 @@ class CompilerBackend(ABC):
 
     @abstractmethod
     def binary(self, context: Context, module: ModuleOp, segment: SegmentOp) -> bytes:
-        """Return the binary of a segment of ``module``; raise OdcError."""
+        """Return the binary of a segment of ``module``. Raises OdcError."""
 
     def emit(self, module: ModuleOp, segment: SegmentOp) -> bytes:
-        """Return the binary of a segment at the last stage; raise OdcError."""
+        """Return the binary of a segment at the last stage. Raises OdcError."""
         return self.binary(make_context(), module, segment)
 
     def evicted(self, context: Context, module: ModuleOp, failed: Failed, attempt: int) -> Mapping[CircleOp, str]:
@@ -319,7 +319,7 @@ class _ChooseSegments(ModulePass):
 def segment_binaries(
     context: Context, module: ModuleOp, backend: CompilerBackend, *, guarded: bool
 ) -> Compiled | Failed:
-    """Return the binaries of all segments of ``module``; stop at the first failure.
+    """Return the binaries of all segments of ``module``. Stop at the first failure.
 
     ``guarded``: return an unexpected exception as a failure, instead of raising it
     """
@@ -350,7 +350,7 @@ def segment_binaries(
 
 
 def backend_of(module: ModuleOp) -> CompilerBackend:
-    """Return the backend for the target of a partitioned module; raise CompileError if it has no target."""
+    """Return the backend for the target of a partitioned module. Raises CompileError if it has no target."""
     choice = target_of(module)
     if choice is None:
         raise errors.CompileError("no target is chosen", hint="run odc-set-target or native-set-target first")
@@ -371,7 +371,7 @@ def segments(module: ModuleOp) -> list[SegmentOp]:
 
 
 def placement_passes(placement: Mapping[str, Any]) -> tuple[ModulePass, ...]:
-    """Return passes with the options in ``placement``; raise OptionError for an unknown key or a wrong value."""
+    """Return passes with the options in ``placement``. Raises OptionError for an unknown key or a wrong value."""
     found: list[ModulePass] = []
     left = dict(placement)
     kinds: tuple[type[ModulePass], ...] = (OdcApplyAnnotationsPass, NpuChooseSegmentsPass)

@@ -1,6 +1,6 @@
 """Driver of the compiler: import a model, run the pipeline of a backend, emit binaries, build the package.
 
-NPUs, processors and targets of plugins share this code; :mod:`odc_mlir.backends` contains their differences.
+NPUs, processors and targets of plugins share this code. :mod:`odc_mlir.backends` contains their differences.
 ``odc_mlir.compile`` wraps the result of :func:`compile` for running and reporting.
 """
 
@@ -64,14 +64,14 @@ _LISTED_OPERATORS = 8  # limit on host operators in an error message
 
 
 def module_of(source: ModelSource | ModuleOp) -> ModuleOp:
-    """Return ``source`` if it is a module, or load it from a model or IR text; raise OdcError."""
+    """Return ``source`` if it is a module, or load it from a model or IR text. Raises OdcError."""
     if not isinstance(source, str | os.PathLike | bytes | bytearray | memoryview | ModuleOp):
         raise OptionError(f"a {type(source).__name__} is not a model", hint="give a file, its bytes or a module")
     return source if isinstance(source, ModuleOp) else load(source)
 
 
 def model_bytes(source: ModelSource | ModuleOp) -> bytes:
-    """Export a module in the circle dialect, or IR text, as a Circle file; raise OdcError."""
+    """Export a module in the circle dialect, or IR text, as a Circle file. Raises OdcError."""
     return bytes(write_model(export_circle.export_model(module_of(source))))
 
 
@@ -100,7 +100,7 @@ def lower(
     """Lower a copy of ``module`` to a stage of ``odc-opt --list-stages``, with the options of :func:`compile`.
 
     ``after``: the last stage that the module has passed (default: none). ``before``: passes, or names of passes, to
-        insert; the key is the name of the pass that follows them. Raises OdcError, and TimeLimitError after
+        insert. The key is the name of the pass that follows them. Raises OdcError, and TimeLimitError after
         ``time_limit`` seconds.
     """
     context = _context(verify, time_limit=time_limit, before=pipelines.added_passes(before))
@@ -130,13 +130,13 @@ def compile(
     states: States | None = None,
     before: Mapping[str, pipelines.Passes] | None = None,
 ) -> PackageFiles:
-    """Compile a model for an NPU or a processor; the same model and options give the same bytes.
+    """Compile a model for an NPU or a processor. The same model and options give the same bytes.
 
     ``target``: name or file of an NPU, name of a processor, or ``cpu`` for this machine. ``memory``, ``prefer``,
         ``sram_limit``, ``allow_host`` and ``placement`` apply to NPUs. Three kinds of operators stay on the host, each
         with a reason: operators that the target cannot run, that cost less on the host, or that cannot be scheduled.
         With ``strict``, such operators are an error. If ``sram_limit`` is too small, the error names a sufficient
-        limit; with ``allow_host``, operators go to the host instead.
+        limit. With ``allow_host``, operators go to the host instead.
 
     Keys of ``placement``: ``host``, ``npu`` (lists of opcodes and result names), ``file`` (a partition file),
     ``strategy`` (``cost``, or ``supported`` for all operators that the NPU can run), ``min_operators``, ``min_macs``
@@ -147,7 +147,7 @@ def compile(
         "run" also runs the IR and raises TranslationError if results change. ``remember``: use the user's cache of
         tilings, which affects only compile time. ``states``: a dictionary from output to input, or texts OUT=IN: the
         output is the input of the next run (default: the pairs that the model declares; empty: no states). ``before``:
-        passes, or names of passes, to insert; the key is the name of the pass that follows them.
+        passes, or names of passes, to insert. The key is the name of the pass that follows them.
 
     NPU programs in given IR run once in the simulator. Raises OdcError, CompileError if such a program fails, and
     TimeLimitError after ``time_limit`` seconds.
@@ -182,9 +182,9 @@ def compile_with(
     strict: bool = False,
     states: States | None = None,
 ) -> PackageFiles:
-    """Compile ``model`` with ``backend``: partition, emit binaries, build the plan; see :func:`compile`.
+    """Compile ``model`` with ``backend``: partition, emit binaries, build the plan (see :func:`compile`).
 
-    IR with segments is compiled from its present stage, with the target and options in the IR; see :func:`package`.
+    IR with segments is compiled from its present stage, with the target and options in the IR (see :func:`package`).
     """
     options = backend.passes()
     tell(context, "reading the model")
@@ -209,7 +209,7 @@ def _check_added(context: Context, last: str, after: str | None = None) -> None:
 
 
 def declare_states(module: ModuleOp, states: States | None) -> None:
-    """Declare ``states`` in ``module``; if None, check the module's own. Raise OptionError for states that do not fit.
+    """Declare ``states`` in ``module``. If None, check the module's own. Raise OptionError for states that do not fit.
 
     An output, such as the new keys of a cache, may be shorter than its input. The next input then consists of the last
     rows of the present input, followed by this output.
@@ -226,14 +226,14 @@ def declare_states(module: ModuleOp, states: States | None) -> None:
 def package_of(
     context: Context, module: ModuleOp, backend: backends.CompilerBackend, *, strict: bool = False
 ) -> PackageFiles:
-    """Return the package of a partitioned module; destroy the module."""
+    """Return the package of a partitioned module. Destroy the module."""
     return _write(compile_segments(context, module, backend, strict=strict), backend)
 
 
 def package(module: ModuleOp, *, time_limit: float | None = None, run: bool = False) -> PackageFiles:
     """Lower a copy of ``module`` from its present stage to the end, and return its package.
 
-    The IR gives the target; a module before stage ``partition`` is compiled with default options. Earlier passes do not
+    The IR gives the target. A module before stage ``partition`` is compiled with default options. Earlier passes do not
     run again. Raises CompileError for IR between stages and, with ``run``, for an NPU program of ``module`` that fails
     in the simulator.
     """
@@ -251,7 +251,7 @@ def _verified_copy(module: ModuleOp) -> ModuleOp:
 
 
 def _package_lowered(context: Context, lowered: ModuleOp, *, strict: bool = False, run: bool = False) -> PackageFiles:
-    """Return the package of a module with segments; destroy the module.
+    """Return the package of a module with segments. Destroy the module.
 
     ``strict``: raise if an operator stays on the host. ``run``: raise if an NPU program fails in the simulator.
     """
@@ -325,7 +325,7 @@ def _write(compiled: backends.Compiled, backend: backends.CompilerBackend) -> Pa
 def compile_segments(
     context: Context, module: ModuleOp, backend: backends.CompilerBackend, *, strict: bool
 ) -> backends.Compiled:
-    """Return the binaries of all segments of a partitioned module; destroy the module.
+    """Return the binaries of all segments of a partitioned module. Destroy the module.
 
     After a failure, the backend chooses operators for the host, and segments are formed again. With ``strict``, a
     failure raises its error.
@@ -393,7 +393,7 @@ def compile_object(
     cpu: str = "",
     time_limit: float | None = None,
 ) -> tuple[bytes, str]:
-    """Compile a whole model to an object file; return the file and a C header that declares ``<name>_run``.
+    """Compile a whole model to an object file. Return the file and a C header that declares ``<name>_run``.
 
     ``triple`` and ``cpu``: LLVM's names for a processor without a target file. Every operator needs a native kernel.
         Raises OdcError.
@@ -419,7 +419,7 @@ def check_c_name(name: str) -> None:
 
 
 def native_module(model: ModelSource | ModuleOp, processor: CpuTarget, *, time_limit: float | None = None) -> ModuleOp:
-    """Return a copy of ``model`` whose operators with a native kernel are lowered to functions; raise OdcError."""
+    """Return a copy of ``model`` whose operators with a native kernel are lowered to functions. Raises OdcError."""
     module = copied(model)
     backend = backends.NativeBackend(processor.name, processor)
     pipelines.run(make_context(time_limit=time_limit), module, backends.NativeBackend.lowered, options=backend.passes())
@@ -452,7 +452,7 @@ def make_plan(
     memory: str | None,
     options: Mapping[str, str | int | None],
 ) -> Plan:
-    """Return the plan of one inference; ``model`` is the exported ``module``."""
+    """Return the plan of one inference. ``model`` is the exported ``module``."""
     tensors = _TensorIndices(model, indices)
     steps: list[HostStep | SegmentStep] = []
     main = [op for op in main_function(module).body.block.ops if isinstance(op, CircleOp | SegmentOp)]

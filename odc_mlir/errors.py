@@ -1,6 +1,6 @@
 """Typed errors of the whole project.
 
-Every failure that a user can cause is an :class:`OdcError`. The message has the value seen and the values allowed; the
+Every failure that a user can cause is an :class:`OdcError`. The message has the value seen and the values allowed. The
 keyword fields have the location. Commands print ``str(error)`` on one line and exit with 1.
 """
 

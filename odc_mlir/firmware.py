@@ -1,7 +1,7 @@
 """Firmware of a package: C sources and objects that run its plan with the NPU's driver (``driver/``).
 
-The files for the name ``net``: ``net.h`` and ``net.c`` run the plan, with all buffers in one arena; ``net_programs.c``
-holds the .npu files; each of ``net_host0.o``, … holds the host operators of one step; ``main.c`` is an example for a
+The files for the name ``net``: ``net.h`` and ``net.c`` run the plan, with all buffers in one arena. ``net_programs.c``
+holds the .npu files. Each of ``net_host0.o``, … holds the host operators of one step. ``main.c`` is an example for a
 host with the simulator (``driver/host.h``). Templates of the C files are in ``emitter/c_templates``.
 """
 
@@ -147,7 +147,7 @@ class _Firmware:
         return (*reads, *writes), lines
 
     def _source(self, value: SSAValue, sources: Mapping[SSAValue, int]) -> int:
-        """Return the tensor of a value of a host step; record constants and variables."""
+        """Return the tensor of a value of a host step. Record constants and variables."""
         origin = _origin(value)
         if origin in sources:
             return sources[origin]

@@ -1,7 +1,7 @@
 """Flows: commands that build a package from a model, declared in our own file format or in ONE's.
 
 Steps with unchanged inputs are skipped. A ``flow.toml`` has a table ``[flow]`` with the model, and a table for each
-step, whose keys are the options of its command; see docs/build.md.
+step, whose keys are the options of the command (see docs/build.md).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Flow:
 
 
 def digest_of(path: str) -> str | None:
-    """Return the digest of a file, or of everything in a folder; None for a missing path."""
+    """Return the digest of a file, or of everything in a folder, or None for a missing path."""
     root = Path(path)
     if root.is_dir():
         whole = hashlib.sha256()
@@ -118,9 +118,9 @@ def run(
     *,
     force: bool = False,
 ) -> Iterator[tuple[FlowStep, bool]]:
-    """Run the steps that are not done; yield each step before its turn, and whether it runs.
+    """Run the steps that are not done. Yield each step before its turn, and whether it runs.
 
-    ``call`` runs a command and returns its exit code; ``keep`` receives the new state after each step. Raises
+    ``call`` runs a command and returns its exit code. ``keep`` receives the new state after each step. Raises
     OptionError if a step fails or does not write its outputs.
     """
     for step in flow.steps:
@@ -175,7 +175,7 @@ class StepOption(NamedTuple):
     is_prefix: bool = False
 
     def is_path(self, text: str, path: str) -> bool:
-        """Return whether the option value ``text``, as the path ``path``, names a file; ``npu-256`` does not."""
+        """Return whether the option value ``text``, as the path ``path``, names a file. ``npu-256`` does not."""
         if text in ("", "-") or not (self.is_read or self.is_written):
             return False
         return text.endswith(self.suffix) or (bool(Path(text).suffix) and os.path.isfile(path))
@@ -185,7 +185,7 @@ StepOptions = Callable[[str, Sequence[str]], Mapping[str, StepOption]]
 
 
 def read_toml(path: str, options_of: StepOptions) -> Flow:
-    """Read the flow in a TOML file; raise OptionError for an invalid flow.
+    """Read the flow in a TOML file. Raises OptionError for an invalid flow.
 
     ``options_of`` returns the options of a command and its first words, by their names with hyphens.
     """
@@ -288,7 +288,7 @@ class _Notes:
 
 
 def read_cfg(path: str, *, target: str = "npu-256") -> Flow:
-    """Read a configuration as a flow; ``target`` replaces an unsupported backend of ``one-codegen``.
+    """Read a configuration as a flow. ``target`` replaces an unsupported backend of ``one-codegen``.
 
     Raises OptionError for an invalid configuration, and UnsupportedError for steps without an equivalent.
     """
@@ -321,7 +321,7 @@ def _of_cfg(path: str, notes: _Notes) -> list[FlowStep]:
 
 
 def read_workflow(path: str, *, target: str = "npu-256") -> Flow:
-    """Read the workflows of a file as a flow, each after its dependencies; raise the errors of :func:`read_cfg`."""
+    """Read the workflows of a file as a flow, each after its dependencies. Raises the errors of :func:`read_cfg`."""
     with parsing("not a workflow", OptionError, location=path):
         document = json.loads(Path(path).read_bytes())
     names = document.get("workflows") if isinstance(document, dict) else None

@@ -73,20 +73,20 @@ class LintTarget:
 
     @classmethod
     def named(cls, name: str) -> LintTarget:
-        """Return the target, or the target's machine, with this name; raise OptionError and TargetError."""
+        """Return the target, or the target's machine, with this name. Raises OptionError and TargetError."""
         chosen = choose(name)
         found = chosen.description()
         rules = chosen.ask(lambda: found.rules_of(chosen.machine))
         return cls(name, chosen, rules, found.takes_floats, found.name == "npu")
 
     def reason_against(self, node: Node) -> str | None:
-        """Return the reason why the target does not run an operator, or None if it does; raise TargetError."""
+        """Return the reason why the target does not run an operator, or None if it does. Raises TargetError."""
         return self.chosen.ask(lambda: rules_reason(self.rules, node, self.name))
 
 
 @dataclass
 class LintedModel:
-    """A module with properties that several checks need; ``chosen``: the target that the user named, if any."""
+    """A module with properties that several checks need. ``chosen``: the target that the user named, if any."""
 
     module: ModuleOp
     targets: tuple[LintTarget, ...]
@@ -349,7 +349,7 @@ def _without_target(model: LintedModel) -> Iterator[Finding]:
 
 
 def _reason(op: CircleOp, held: Sequence[LintTarget]) -> str | None:
-    """Return why no target runs ``op``; None if a target runs it, or would run it after quantisation."""
+    """Return why no target runs ``op``, or None if a target runs it, or would run it after quantisation."""
     if op.unverified is not None:
         return str(op.unverified)
     values = [value for value in (*op.operands, *op.results) if not isinstance(value.owner, NoneOp)]

@@ -26,12 +26,12 @@ _IR = re.compile(rb"^\s*(%\S+|[a-z_]\w*\.[a-z]\w*|\"[a-z_]\w*\.[a-z]\w*\"\s*\(|m
 
 
 def import_model(source: ModelSource | Package) -> ModuleOp:
-    """Read a model file or package into the circle dialect and verify the module; raise OdcError for any problem."""
+    """Read a model file or package into the circle dialect and verify the module. Raises OdcError for any problem."""
     return import_circle.import_model(read_model(model_of(source)))
 
 
 def load(model: ModelSource | Package) -> ModuleOp:
-    """Load a model file, IR text, a package or a PyTorch program (``.pt2``), by its content; raise OdcError.
+    """Load a model file, IR text, a package or a PyTorch program (``.pt2``), by its content. Raises OdcError.
 
     PyTorch evaluates expressions in programs, so load only trusted programs. Only files with this suffix are read as
     programs. Tensors without a name, and tensors with a name already used in their function, get new names.
@@ -88,7 +88,7 @@ def copied(model: ModelSource | Package | ModuleOp) -> ModuleOp:
 
 
 def from_torch(module: Any, example_inputs: Any = None, dynamic_shapes: Any = None, via: str = "export") -> ModuleOp:
-    """Convert a PyTorch module, exported in evaluation mode, or a ``torch.export.ExportedProgram``; return the module.
+    """Convert a PyTorch module, exported in evaluation mode, or a ``torch.export.ExportedProgram``. Return the module.
 
     ``example_inputs`` is a tuple of tensors, ``dynamic_shapes`` as in ``torch.export.export``. Weights are not copied:
     train a copy of the module afterwards. ``via="tico"`` converts with Samsung's TICO. Raises OptionError if PyTorch or

@@ -93,9 +93,10 @@ def optimize(
 ) -> Optimized:
     """Rewrite a copy of ``model`` into an equivalent, cheaper one, until no rewrite applies.
 
-    ``level``: ``O1``, all rewrites that preserve results, or None for only those in ``rewrites``; ``without`` disables
-        some. ``io_layout``: ``keep``, or ``nhwc`` to store image inputs and outputs channels last if this saves work.
-    ``max_rewrites``: stop after this number, to bisect a failure. ``verify`` compares both models on the inputs of
+    ``level``: ``O1``, all rewrites that preserve results, or None for only the rewrites in ``rewrites``. ``without``
+    disables some. ``io_layout``: ``keep``, or ``nhwc`` to store image inputs and outputs channels last if this saves
+    work. ``max_rewrites``: stop after this number, to bisect a failure. ``verify`` compares both models on the inputs
+    of
         ``load``, a file or lists of arrays (default: random inputs); see ``Optimized.difference``. Raises OptionError
         for unknown names, and other OdcErrors.
     """

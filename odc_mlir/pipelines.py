@@ -219,7 +219,7 @@ class Validation:
         """Record ``module`` as the result of ``stage``, or of a pass that belongs to no stage."""
 
     def check(self) -> None:
-        """Compare the results before and after the pipeline; raise a TranslationError that names the wrong stage."""
+        """Compare the results before and after the pipeline. Raises a TranslationError that names the wrong stage."""
 
     @contextmanager
     def of_binaries(self, segments: Sequence[SegmentOp]) -> Iterator[None]:
@@ -227,7 +227,7 @@ class Validation:
         yield
 
     def check_binary(self, segment: SegmentOp, suffix: str, binary: bytes) -> None:
-        """Compare a binary (of a file with ``suffix``) with the circle body of its segment; raise TranslationError."""
+        """Compare a binary (of a file with ``suffix``) with the circle body of its segment. Raises TranslationError."""
 
 
 def validation_of(context: Context) -> Validation:
@@ -282,7 +282,7 @@ def ordered_passes() -> tuple[str, ...]:
 
 
 def stages_until(name: str, after: str | None = None) -> tuple[Stage, ...]:
-    """Return the stages after ``after`` up to ``name``; raise OptionError for an unknown or unreachable stage."""
+    """Return the stages after ``after`` up to ``name``. Raises OptionError for an unknown or unreachable stage."""
     names = stage_names()
     for wanted in (name, *([after] if after else [])):
         if wanted not in (*names, EXTERNAL):
@@ -297,7 +297,7 @@ def stages_until(name: str, after: str | None = None) -> tuple[Stage, ...]:
 
 
 def find_pass(name: str, others: Sequence[str] = ()) -> type[ModulePass]:
-    """Return the class of a pass of odc-mlir, xDSL or another Python package; raise OptionError.
+    """Return the class of a pass of odc-mlir, xDSL or another Python package. Raises OptionError.
 
     ``others``: more names for suggestions
     """
@@ -315,7 +315,7 @@ def find_pass(name: str, others: Sequence[str] = ()) -> type[ModulePass]:
 
 
 def build_pass(spec: ArgSpec) -> ModulePass:
-    """Build a pass with the options of ``spec``; raise OptionError for an unknown pass, option or value."""
+    """Build a pass with the options of ``spec``. Raises OptionError for an unknown pass, option or value."""
     try:
         return find_pass(spec.name, stage_names()).from_spec(spec)
     except ValueError as error:
@@ -323,7 +323,7 @@ def build_pass(spec: ArgSpec) -> ModulePass:
 
 
 def passes_of(pipeline: str) -> list[StagedPass]:
-    """Build the passes of a textual ``pipeline``; the name of a stage means its passes.
+    """Build the passes of a textual ``pipeline``. The name of a stage means its passes.
 
     Raises OptionError for text that is not a pipeline, for unknown passes and for wrong options.
     """
@@ -377,7 +377,7 @@ def run(
     after: str | None = None,
     options: Sequence[ModulePass] = (),
 ) -> None:
-    """Run the stages after ``after`` (default: all) up to ``name`` on ``module`` in place; see :func:`run_passes`.
+    """Run the stages after ``after`` (default: all) up to ``name`` on ``module`` in place (see :func:`run_passes`).
 
     Raises OptionError for an unknown stage and, without ``after``, CompileError for lowered IR. Errors of passes name
     the stage.
@@ -388,7 +388,7 @@ def run(
 
 
 def added_passes(before: Mapping[str, Passes] | None) -> dict[str, list[ModulePass]]:
-    """Return the passes that ``before`` inserts, by the name of the pass that follows them; raise OptionError."""
+    """Return the passes that ``before`` inserts, by the name of the pass that follows them. Raises OptionError."""
     known = [spec.name for stage in (*STAGES, *NATIVE_STAGES) for spec in stage.specs]
     added: dict[str, list[ModulePass]] = {}
     if not isinstance(before, Mapping | None):
@@ -457,7 +457,7 @@ def refuse_lowered(module: ModuleOp) -> None:
 
 
 def apply_pass(item: ModulePass, context: Context, module: ModuleOp, *, verify: bool = False) -> None:
-    """Run a pass; with ``verify``, verify the module. Failures of another package's pass raise ForeignPassError."""
+    """Run a pass. With ``verify``, verify the module. Failures of another package's pass raise ForeignPassError."""
     package, problem = owner_of(type(item)), "failed"
     try:
         with typed_errors():
@@ -492,7 +492,7 @@ def run_passes(
     verifier: Callable[[ModuleOp], None] | None = None,
     around: Callable[[str | None, ModulePass], AbstractContextManager[object]] = lambda stage, item: nullcontext(),
 ) -> None:
-    """Run ``passes`` on ``module`` in place; verify it and check its legality after each stage.
+    """Run ``passes`` on ``module`` in place. Verify it and check its legality after each stage.
 
     With a ``verifier``, or if ``context`` has ``verify_each``, verify the module after each pass. Stages of
     :data:`CHECKED_ON_REQUEST` are verified only in this case, or with an active validation. Without ``verify``, the

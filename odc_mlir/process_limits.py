@@ -18,7 +18,7 @@ ONE_BLAS_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of a process: ``seconds`` of the clock, ``memory_bytes`` of address space; None: no limit."""
+    """Limits of a process: ``seconds`` of the clock, ``memory_bytes`` of address space. None: no limit."""
 
     seconds: float | None = 300.0
     memory_bytes: int | None = 4 << 30

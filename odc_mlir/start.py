@@ -1,4 +1,4 @@
-"""Entry points of the commands (``odc-opt`` is ``odc_mlir.start:opt``); SIGINT ends a command within two seconds.
+"""Entry points of the commands (``odc-opt`` is ``odc_mlir.start:opt``). SIGINT ends a command within two seconds.
 
 The exit code is then 130. While a command works, the signal raises KeyboardInterrupt, so that the command can remove
 temporary files. At other times, or if the clean-up takes too long, the process ends at once.

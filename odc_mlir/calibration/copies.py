@@ -4,7 +4,7 @@ Two samples are near copies if no float input differs by more than 1/32 of its m
 and all other inputs are equal. The limit applies to the mean over the elements that vary most, and to each element
 relative to its own deviation. Independent samples of few dimensions may be as near by chance, but then other samples
 lie at all distances. Near copies therefore need a gap: no other sample within 16 times the distance of the farthest
-copy. In one dimension, one pair in 16 has such a gap by chance, otherwise fewer; a small number of copies is ignored.
+copy. In one dimension, one pair in 16 has such a gap by chance, otherwise fewer. A small number of copies is ignored.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Sample = Sequence[Array]
 
 
 def distinct(samples: Sequence[Sample], labels: Array | None = None) -> list[int]:
-    """Return the indices of distinct samples; the first one represents equal samples.
+    """Return the indices of distinct samples. The first one represents equal samples.
 
     A sample with two different labels counts as two samples: one label is wrong, and scores should show this.
     """
@@ -78,7 +78,7 @@ _AT_ONCE = 1 << 21  # elements that are compared at a time
 
 
 def independent(samples: Sequence[Sample], labels: Array | None = None) -> list[int]:
-    """Return the indices of samples without near copies of earlier samples; all indices if copies are few.
+    """Return the indices of samples that are not near copies of earlier samples, or all indices if copies are few.
 
     Samples with different labels are not copies of each other.
     """
@@ -86,7 +86,7 @@ def independent(samples: Sequence[Sample], labels: Array | None = None) -> list[
 
 
 def without(samples: Sequence[Sample], others: Sequence[Sample]) -> list[int]:
-    """Return the indices of ``samples`` that are not near copies of samples in ``others``; all, if copies are few."""
+    """Return the indices of ``samples`` that are not near copies of ``others``, or all indices if copies are few."""
     known = set(map(digest, others))
     new = [place for place, sample in enumerate(samples) if digest(sample) not in known]
     firsts = copied([*others, *(samples[place] for place in new)])

@@ -48,7 +48,7 @@ class TensorGatherer:
         self._last_run = -1  # run of the last of these values
 
     def add(self, value: Array, run: int) -> None:
-        """Add a value; the caller may change the array afterwards."""
+        """Add a value. The caller may change the array afterwards."""
         if value.shape != self._shape:
             self._fit(value)
         if self._direct:

@@ -25,7 +25,7 @@ Severity = Literal["error", "warning"]
 
 @dataclass(frozen=True, slots=True)
 class RecordFinding:
-    """A finding about records. ``kind`` is a stable key; ``tensor`` is empty for a finding about the whole model."""
+    """A finding about records. ``kind`` is a stable key. ``tensor`` is empty for a finding about the whole model."""
 
     severity: Severity
     kind: str
@@ -73,7 +73,7 @@ class Records:
     findings: list[RecordFinding] = field(default_factory=list)  # result of :func:`coverage`, if requested
 
     def merge(self, other: Records) -> None:
-        """Add the runs in ``other``, later runs of the same model, and drop findings; ``other`` does not change."""
+        """Add the runs in ``other``, later runs of the same model, and drop findings. ``other`` does not change."""
         self.findings = []
         self.digest = self.digest or other.digest
         self.runs += other.runs
@@ -89,12 +89,12 @@ class Records:
         return self
 
     def statistics(self) -> dict[str, TensorStatistics]:
-        """Return statistics by tensor name; if several subgraphs have a name, use the first subgraph."""
+        """Return statistics by tensor name. If several subgraphs have a name, use the first subgraph."""
         return by_name(self.tensors)
 
 
 def by_name(tensors: Mapping[TensorKey, TensorStatistics]) -> dict[str, TensorStatistics]:
-    """Return ``tensors`` by name only; if several subgraphs have a name, the lowest index takes precedence."""
+    """Return ``tensors`` by name only. If several subgraphs have a name, the lowest index takes precedence."""
     result: dict[str, TensorStatistics] = {}
     for (_, name), statistics in sorted(tensors.items(), key=lambda item: item[0][0]):
         result.setdefault(name, statistics)
@@ -129,7 +129,7 @@ _LARGEST_PIXEL = 255
 def coverage(
     records: Records, inputs: Iterable[TensorKey] = (), expected: Iterable[TensorKey] = ()
 ) -> list[RecordFinding]:
-    """Return findings about ``records``, errors first; ``expected``: all float tensors that a run can record."""
+    """Return findings about ``records``, errors first. ``expected``: all float tensors that a run can record."""
     found = [*amount(records.runs)]
     unseen = "no run computed it; it has no range"
     found += [_about(key, "warning", "never-observed", unseen) for key in expected if key not in records.tensors]

@@ -1,9 +1,9 @@
 """Record files of models: our store, onert's ``minmax.bin``, and their content as JSON data.
 
 The store is an SQLite database with a rollback journal, so that several processes can write to it, and may be killed.
-Each addition is a batch; when a set of input shapes has many batches, they are joined. The last raw inputs are kept.
+Each addition is a batch. When a set of input shapes has many batches, they are joined. The last raw inputs are kept.
 
-``minmax.bin`` is little-endian: u32 magic, u32 version, u32 number of runs; then for each run u32 number of operators,
+``minmax.bin`` is little-endian: u32 magic, u32 version, u32 number of runs. Then for each run u32 number of operators,
 u32 number of inputs, and an entry for each operator and then for each input: u32 model, u32 subgraph, u32 operator or
 input index, f32 minimum, f32 maximum. An operator's entry has the extremes of its first result.
 """
@@ -74,7 +74,7 @@ CREATE TABLE samples (id INTEGER PRIMARY KEY AUTOINCREMENT, bytes INTEGER NOT NU
 
 
 def is_record_store(head: bytes) -> bool:
-    """Return whether a file is a record store of ours; ``head``: its first 100 bytes or more."""
+    """Return whether a file is a record store of ours. ``head``: its first 100 bytes or more."""
     return head.startswith(SQLITE_MAGIC) and int.from_bytes(head[68:72], "big") == _APPLICATION
 
 
@@ -85,7 +85,7 @@ class RecordStore:
     ``max_inputs`` raw inputs, of at most ``max_input_bytes`` together, are kept. While another process writes, calls
     wait at most ``wait_seconds``. ``private``: the file must be ours and regular, and permissions that are too wide are
     removed. All failures raise RecordsError: RecordsDamagedError for a file that is damaged, foreign or of another
-    model, and a ``passing`` error for temporary causes. Threads and processes may share a file; an object of this class
+    model, and a ``passing`` error for temporary causes. Threads and processes may share a file. An object of this class
     keeps nothing open between calls.
     """
 
@@ -119,7 +119,7 @@ class RecordStore:
 
     @staticmethod
     def move_aside(path: Path) -> Path:
-        """Rename the file at ``path`` and SQLite's files beside it; return the new path. Raise RecordsError.
+        """Rename the file at ``path`` and SQLite's files beside it. Return the new path. Raise RecordsError.
 
         Use this for damaged files, whose content may still be of interest.
         """
@@ -215,7 +215,7 @@ class RecordStore:
         return found[::-1]
 
     def reset(self, shapes: Shapes | None = None) -> None:
-        """Delete the runs on inputs of ``shapes``; if None, delete all runs and all raw inputs."""
+        """Delete the runs on inputs of ``shapes``. If None, delete all runs and all raw inputs."""
         with self._open(write=True) as database:
             self._enter(database, self.digest, create=True)
             condition, values = ("", ()) if shapes is None else (" WHERE shapes = ?", (_shapes_text(shapes),))
@@ -280,7 +280,7 @@ class RecordStore:
         return _damage(reason, self._where)
 
     def _enter(self, database: sqlite3.Connection, digest: str | None, *, create: bool) -> str:
-        """Create the tables of an empty file, otherwise check the owner; return the digest of the file's model."""
+        """Create the tables of an empty file, otherwise check the owner. Return the digest of the file's model."""
         (application,) = database.execute("PRAGMA application_id").fetchone()
         (version,) = database.execute("PRAGMA user_version").fetchone()
         (tables,) = database.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
@@ -351,7 +351,7 @@ def _content(where: str) -> AbstractContextManager[None]:
 
 
 def _is_regular(place: Path) -> bool:
-    """Return whether a file is regular or missing; SQLite may remove its other files at any time."""
+    """Return whether a file is regular or missing. SQLite may remove its other files at any time."""
     try:
         return stat.S_ISREG(place.stat().st_mode)
     except FileNotFoundError:
@@ -387,9 +387,9 @@ def is_minmax(data: bytes) -> bool:
 
 
 def read_minmax(data: bytes, model: Model, *, location: str | None = None) -> Records:
-    """Read the records of ``model`` in a file; the statistics of its tensors have only extremes.
+    """Read the records of ``model`` in a file. The statistics of its tensors have only extremes.
 
-    Each run in the file counts as a run; onert writes an additional run for each subgraph that an inference calls.
+    Each run in the file counts as a run, but onert writes an additional run for each subgraph that an inference calls.
     Raises RecordsError for a file that is damaged, of another version or of another model.
     """
     extremes: dict[TensorKey, list[tuple[float, float]]] = {}
@@ -509,7 +509,7 @@ def _tensor_of(
 
 
 def write_minmax(records: Records, model: Model) -> bytes:
-    """Return the bytes of a ``minmax.bin`` with every run of ``records``; raise ModelError for another model's records.
+    """Return the bytes of a ``minmax.bin`` with every run of ``records``. Raises ModelError for a wrong model.
 
     The format cannot express variables and the second and further results of operators, which are left out.
     """
@@ -557,7 +557,7 @@ Document = dict[str, Any]
 
 
 def describe_records(path: str | os.PathLike[str]) -> Document:
-    """Describe the record file at ``path``; raise RecordsError."""
+    """Describe the record file at ``path``. Raises RecordsError."""
     store = RecordStore(path, create=False)
     records = store.records()
     inputs = [key for key in records.tensors if key[0] == 0 and key[1] in records.inputs]
@@ -597,7 +597,7 @@ def _finite(value: float) -> float | None:
 
 
 def describe_minmax(data: bytes, location: str | None = None) -> Document:
-    """Describe a ``minmax.bin`` by its indices of operators and inputs; raise RecordsError."""
+    """Describe a ``minmax.bin`` by its indices of operators and inputs. Raises RecordsError."""
     runs = read_runs(data, location)
     found: dict[tuple[int, int, str, int], list[tuple[float, float]]] = {}
     for parts in runs:

@@ -27,7 +27,7 @@ def can_pack(array: NDArray[Any]) -> bool:
 
 
 def pack(facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], *, level: int = 1) -> bytes:
-    """Pack ``facts`` (JSON data) and ``arrays`` of plain numbers, little-endian; ``level`` is zlib's, 0 to 9."""
+    """Pack ``facts`` (JSON data) and ``arrays`` of plain numbers, little-endian. ``level`` is zlib's, 0 to 9."""
     plain = {name: np.ascontiguousarray(array, array.dtype.newbyteorder("<")) for name, array in arrays.items()}
     layout = [[name, array.dtype.str, list(arrays[name].shape)] for name, array in plain.items()]
     head = json.dumps([dict(facts), layout]).encode()
@@ -36,7 +36,7 @@ def pack(facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], *, level:
 
 
 def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Return the arguments of :func:`pack`; raise DamagedError."""
+    """Return the arguments of :func:`pack`. Raises DamagedError."""
     try:
         content = zlib.decompress(data)
         (length,) = _LENGTH.unpack_from(content)
@@ -76,7 +76,7 @@ _NOTHING.flags.writeable = False
 
 
 class Histogram:
-    """Histogram: ``counts[i]`` values lie in ``[edges[i], edges[i + 1])``; edges span ±``2**exponent``.
+    """Histogram: ``counts[i]`` values lie in ``[edges[i], edges[i + 1])``. Edges span ±``2**exponent``.
 
     The array of counts is replaced, never changed in place.
     """
@@ -113,7 +113,7 @@ class Histogram:
         return np.arange(first - _HALF, last - _HALF + 1, dtype=np.float64) * self.width
 
     def add(self, values: NDArray[np.float32] | NDArray[np.float64], largest: float) -> None:
-        """Count finite ``values`` of float32's range, of any shape; none is larger in magnitude than ``largest``."""
+        """Count finite float32 ``values`` of any shape. ``largest`` is their largest magnitude, or a larger number."""
         self.widen(exponent_for(largest))
         # Scaling must be exact, so that no value is rounded across an edge. In float32, powers of two of at least 1 are
         # exact factors; smaller factors need float64, in which scaled float32 values cannot underflow.
@@ -149,7 +149,7 @@ class Histogram:
         self.counts = self.counts + other.counts
 
     def span(self) -> tuple[int, int]:
-        """Return the first non-empty bin and the bin after the last one; the same number twice if all are empty."""
+        """Return the first non-empty bin and the bin after the last one. The two are equal if all bins are empty."""
         used = self.counts != 0
         first = int(used.argmax())
         return (first, BINS - int(used[::-1].argmax())) if used[first] else (0, 0)
@@ -180,7 +180,7 @@ _SMALLEST_SINGLE, _LARGEST_SINGLE = 2.0**-40, 2.0**40
 
 @dataclass(eq=False, slots=True)
 class Channels:
-    """Statistics by index along the last axis, in arrays of its length; a channel without values has inf and -inf."""
+    """Statistics by index along the last axis, in arrays of its length. A channel without values has inf and -inf."""
 
     minima: NDArray[np.float32]
     maxima: NDArray[np.float32]
@@ -189,14 +189,14 @@ class Channels:
 
     @property
     def means(self) -> NDArray[np.float64]:
-        """Return the mean of each channel; 0 without values."""
+        """Return the mean of each channel, or 0 if a channel has no values."""
         return self.sums / np.maximum(self.counts, 1)
 
 
 class TensorStatistics:
     """Statistics of one tensor, initially empty.
 
-    ``minima`` and ``maxima`` hold one float32 for each run with values that count; ``runs_seen`` also counts other
+    ``minima`` and ``maxima`` hold one float32 for each run with values that count. ``runs_seen`` also counts other
     runs. ``count``, ``total``, ``mean``, ``variance``, ``histogram`` and ``channels`` describe elements of runs with
     detailed statistics. ``channels`` is None if the length of the last axis varies, or exceeds ``MOST_CHANNELS``.
     Statistics from a file with extremes only have runs, and a ``count`` of 0.
@@ -245,7 +245,7 @@ class TensorStatistics:
         """Add several runs at once: ``rows`` [N, elements], with ``channels`` along the tensor's last axis.
 
         A row for which ``begins`` [N] is false continues the run of the row before (a tensor in a loop has several
-        values per run); by default each row is a run. For a row with ``detail`` [N] false, only extremes and left-out
+        values per run). By default each row is a run. For a row with ``detail`` [N] false, only extremes and left-out
         values are counted, because the rest takes several times as long.
         """
         if len(rows):
@@ -343,7 +343,7 @@ class TensorStatistics:
         self.histogram.add(values, float(max(-values.min(), values.max())))
 
     def _sampled(self, positions: int, channels: int) -> NDArray[np.intp] | None:
-        """Return the positions whose values the histogram counts, one in each of many equal strata; None for all."""
+        """Return the positions whose values the histogram counts, one in each of many equal strata, or None for all."""
         count = -(-SAMPLED_ELEMENTS // channels)
         if count >= positions:
             return None
@@ -379,7 +379,7 @@ class TensorStatistics:
             self.channels.counts = self.channels.counts + counts
 
     def merge(self, other: TensorStatistics) -> None:
-        """Add the runs in ``other`` as later runs; ``other`` does not change."""
+        """Add the runs in ``other`` as later runs. ``other`` does not change."""
         self.runs_seen += other.runs_seen
         self.count += other.count
         self.total += other.total
@@ -414,7 +414,7 @@ class TensorStatistics:
 
     @property
     def run_extremes(self) -> NDArray[np.float32]:
-        """Array [2, runs_seen]: minimum and maximum of every run; inf and -inf for a run without values."""
+        """Array [2, runs_seen]: minimum and maximum of every run, or inf and -inf if a run has no values."""
         if not self._extremes:
             return np.zeros((2, 0), np.float32)
         if len(self._extremes) > 1:
@@ -428,26 +428,26 @@ class TensorStatistics:
 
     @property
     def minimum(self) -> float:
-        """Minimum over all runs; NaN without values."""
+        """Minimum over all runs, or NaN if there are no values."""
         return float(self.minima.min()) if self.runs else math.nan
 
     @property
     def maximum(self) -> float:
-        """Maximum over all runs; NaN without values."""
+        """Maximum over all runs, or NaN if there are no values."""
         return float(self.maxima.max()) if self.runs else math.nan
 
     @property
     def mean(self) -> float:
-        """Mean of all elements; 0 without values."""
+        """Mean of all elements, or 0 if there are no values."""
         return self.total / self.count if self.count else 0.0
 
     @property
     def variance(self) -> float:
-        """Mean squared difference from the mean; 0 without values."""
+        """Variance, or 0 if there are no values."""
         return self._squares / self._sample_count if self._sample_count else 0.0
 
     def to_bytes(self, *, level: int = 1) -> bytes:
-        """Return the statistics as bytes for :meth:`from_bytes`; ``level`` is zlib's, 0 to 9."""
+        """Return the statistics as bytes for :meth:`from_bytes`. ``level`` is zlib's, 0 to 9."""
         first, last = self.histogram.span()
         counts = self.histogram.counts[first:last]
         arrays: dict[str, NDArray[Any]] = {
@@ -463,7 +463,7 @@ class TensorStatistics:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> TensorStatistics:
-        """Return the statistics in ``data``; raise DamagedError."""
+        """Return the statistics in ``data``. Raises DamagedError."""
         facts, arrays = unpack(data)
         result = cls()
         try:

@@ -40,7 +40,7 @@ class ParameterAxis:
 
 
 def parse_axis(text: str) -> ParameterAxis:
-    """Parse an axis ``KEY=VALUES``; raise OptionError."""
+    """Parse an axis ``KEY=VALUES``. Raises OptionError."""
     key, equals, written = text.partition("=")
     key = key.strip()
     if not equals or not key:
@@ -77,7 +77,7 @@ def _range(key: str, written: str) -> Iterator[int]:
 
 
 def points(axes: Sequence[ParameterAxis]) -> Iterator[Point]:
-    """Yield every combination of values; the last axis varies fastest."""
+    """Yield every combination of values. The last axis varies fastest."""
     for values in product(*(axis.values for axis in axes)):
         yield {axis.key: value for axis, value in zip(axes, values, strict=True)}
 
@@ -176,7 +176,7 @@ _WORDS = {str: "a string", int: "a whole number", dict: "a table"}
 
 
 def read_study(path: str, options: Set[str]) -> dict[str, Any]:
-    """Read the settings in a study file, and resolve model paths relative to its folder; raise OptionError."""
+    """Read the settings in a study file, and resolve model paths relative to its folder. Raises OptionError."""
     with parsing("not valid TOML", OptionError, location=path):
         found: dict[str, Any] = tomllib.loads(Path(path).read_text())
     keys = {*_LISTS, *_TYPES}

@@ -101,12 +101,12 @@ class Bound:
     limit: float
 
     def excess(self, outcome: Outcome) -> float:
-        """Return the excess relative to the limit; 0 or less if the constraint holds."""
+        """Return the excess relative to the limit, which is 0 or less if the constraint holds."""
         return outcome.value(self.measure) / self.limit - 1 if self.limit else outcome.value(self.measure)
 
 
 def parse_bound(text: str) -> Bound:
-    """Parse a constraint ``MEASURE<=LIMIT``; raise OptionError."""
+    """Parse a constraint ``MEASURE<=LIMIT``. Raises OptionError."""
     name, sign, limit = text.partition("<=")
     if not sign or name.strip() not in MEASURES:
         raise OptionError(f"{text!r} is not a constraint", hint=f"write MEASURE<=LIMIT, of {', '.join(MEASURES)}")
@@ -120,7 +120,7 @@ def parse_bound(text: str) -> Bound:
 
 
 def parse_objectives(names: Sequence[str]) -> tuple[str, ...]:
-    """Parse measures to minimise; raise OptionError for an unknown measure."""
+    """Parse measures to minimise. Raises OptionError for an unknown measure."""
     for name in names:
         if name not in MEASURES:
             raise OptionError(f"{name!r} is not an objective", hint=f"use some of {', '.join(MEASURES)}")

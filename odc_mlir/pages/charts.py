@@ -1,4 +1,4 @@
-"""Charts: stacked bars as boxes in table cells; time lines, rooflines and graphs as inline SVG."""
+"""Charts: stacked bars as boxes in table cells. Time lines, rooflines and graphs as inline SVG."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def stack(parts: Mapping[str, float], names: Sequence[str], full: float) -> Html
 class BusyOperator:
     """Cycles during which an operator keeps rows of a time line busy: begin, end, begin, end, … by row.
 
-    ``names``: from long to short; a box has the first that fits. ``operator``: position in the model.
+    ``names``: from long to short. A box has the first that fits. ``operator``: position in the model.
     """
 
     operator: int
@@ -98,7 +98,7 @@ def _round_step(least: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class StackedSeries:
-    """Named amounts, one per instant from ``first`` on, zero before and after; of the ``operator``, if known."""
+    """Named amounts of an ``operator`` (if known), one per instant from ``first`` on, zero before and after."""
 
     name: str
     first: int
@@ -166,7 +166,7 @@ class Roof:
 
 
 def roofline(roofs: Sequence[Roof], layers: Sequence[tuple[int, str, float, float]], unit: str, *, title: str) -> Html:
-    """Draw (operator, name, MACs per ``unit``, MACs per cycle) below roofs, on logarithmic axes; "" without layers."""
+    """Draw (operator, name, MACs per ``unit``, MACs per cycle) below roofs, on logarithmic axes, or "" if none is."""
     shown = [layer for layer in layers if layer[2] > 0 and layer[3] > 0]
     if not shown:
         return Html("")
@@ -241,7 +241,7 @@ def scatter(
     title: str,
     names: tuple[str, str] = ("points", "best points"),
 ) -> Html:
-    """Draw points (name, x, y, highlighted) on linear axes from 0; return "" without points.
+    """Draw points (name, x, y, highlighted) on linear axes from 0. Return "" without points.
 
     A line joins the highlighted points, the Pareto front. ``names``: texts of the legend.
     """
@@ -292,7 +292,7 @@ _NODE_CHARACTERS = 36  # limit on kind and name in the box of a node
 
 
 def graph(nodes: Sequence[DiagramNode], *, title: str) -> Html:
-    """Draw nodes below each other, with edges as arcs to their left; return "" without nodes."""
+    """Draw nodes below each other, with edges as arcs to their left. Return "" without nodes."""
     if not nodes:
         return Html("")
     row, left, width = 22, 70, 330

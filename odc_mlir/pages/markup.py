@@ -51,14 +51,14 @@ def joined(parts: Iterable[object], between: str = "") -> Html:
 
 
 def short_name(name: str) -> Html:
-    """Shorten a name in its middle; a tooltip has the whole name."""
+    """Shorten a name in its middle. A tooltip has the whole name."""
     shown = middle_cut(name, _LONGEST_NAME)
     return tag("span", shown, class_="name", title=None if shown == name else name)
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Column of a table: ``number`` columns align right and sort by value; ``tight`` columns do not wrap."""
+    """Column of a table: ``number`` columns align right and sort by value. ``tight`` columns do not wrap."""
 
     title: str
     number: bool = False
@@ -81,7 +81,7 @@ class TableCell:
 def table(
     columns: Sequence[Column], rows: Iterable[Sequence[object]], *, caption: str, classes: Sequence[str] = ()
 ) -> Html:
-    """Return a table that readers can sort by every column, search, and unfold if it is long; "" without rows.
+    """Return a table that readers can sort by every column, search, and unfold if it is long, or "" without rows.
 
     ``rows``: one :class:`TableCell` or value per column. A column that is empty in all rows is left out.
     ``classes``: one class per row, or no classes.
@@ -116,14 +116,14 @@ def _cell(column: Column, cell: TableCell) -> Html:
 
 
 def pairs(values: Mapping[str, object] | Iterable[tuple[str, object]], *, caption: str) -> Html:
-    """Return a table of names and values, in the given order; "" without values."""
+    """Return a table of names and values, in the given order, or "" without values."""
     items = values.items() if isinstance(values, Mapping) else values
     rows = [tag("tr", tag("th", name, scope="row"), tag("td", value)) for name, value in items]
     return tag("table", tag("caption", caption), tag("tbody", *rows), class_="pairs") if rows else Html("")
 
 
 def bullets(items: Iterable[object]) -> Html:
-    """Return a list; "" without items."""
+    """Return a list, or "" without items."""
     found = [tag("li", item) for item in items]
     return tag("ul", *found) if found else Html("")
 
@@ -157,7 +157,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Section of a page; pages omit sections without content. ``lead``: an introductory sentence."""
+    """Section of a page. Pages omit sections without content. ``lead``: an introductory sentence."""
 
     title: str
     content: Html

@@ -36,12 +36,12 @@ _MODEL_EXTENSIONS = ("circle", "tflite")
 
 
 def default_output(model: str | os.PathLike[str], target: str) -> Path:
-    """Return the model's path with the target's extension; a path in the cache if that file is in use or read-only."""
+    """Return the model's path with the target's extension. Use the cache if that file is in use or read-only."""
     return beside_or_in_cache(model, Path(model).with_suffix(f".{registry.extension_of(target)}"), OUTPUT)
 
 
 def describe(target: str, *, directory: str | os.PathLike[str] | None = None) -> Description:
-    """Return the description of the plugin for ``target``; raise the errors of :func:`generate`."""
+    """Return the description of the plugin for ``target``. Raises the errors of :func:`generate`."""
     (found,) = describe_all([registry.find(target, directory)])
     return _usable(found)
 
@@ -77,12 +77,12 @@ def generate(
     limits: Limits | None = None,
     overwrite: bool = False,
 ) -> Path:
-    """Compile ``model`` with the plugin for ``target``; return the path of the new file.
+    """Compile ``model`` with the plugin for ``target``. Return the path of the new file.
 
-    ``output`` defaults to :func:`default_output`; the plugin is searched in ``directory`` first. The file gets its name
+    ``output`` defaults to :func:`default_output`. The plugin is searched in ``directory`` first. The file gets its name
     only after it is complete and checked, so a failure keeps an older file. Raises OptionError for an unknown plugin
-    (with the locations searched) or, without ``overwrite``, if a file of the user exists; UnsupportedError if the
-    plugin rejects the model; CompileError if the plugin fails, ends, hangs, exceeds ``limits`` or writes no readable
+    (with the locations searched) or, without ``overwrite``, if a file of the user exists. Raises UnsupportedError if
+    the plugin rejects the model, and CompileError if it fails, ends, hangs, exceeds ``limits`` or writes no readable
     file.
     """
     source = registry.find(target, directory)
@@ -210,7 +210,7 @@ def compile_by(
     time_limit: float | None,
     progress: Callable[[str, int, int | None], None] | None,
 ) -> PackageFiles:
-    """Compile a Circle file with a codegen plugin in a separate process, and return the package; raise OdcError."""
+    """Compile a Circle file with a codegen plugin in a separate process, and return the package. Raises OdcError."""
     if progress is not None:
         progress(f"compiling with {plugin.codegen}", 0, None)
     with tempfile.TemporaryDirectory(prefix="odc-plugin-") as folder:

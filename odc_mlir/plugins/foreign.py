@@ -124,7 +124,7 @@ Answer = Mapping[str, Any]
 
 
 def deadline_seconds() -> float:
-    """Return the time limit for a plugin's answer: ``$ODC_PLUGIN_TIMEOUT_S``, else 10 s; raise OptionError."""
+    """Return the time limit for a plugin's answer: ``$ODC_PLUGIN_TIMEOUT_S``, else 10 s. Raises OptionError."""
     text = os.environ.get(TIMEOUT_VARIABLE, "").strip()
     try:
         seconds = float(text or _DEFAULT_SECONDS)
@@ -157,7 +157,7 @@ def job_of(source: PluginSource) -> dict[str, Any]:
 
 
 def import_plugin(file: str | None, reference: str | None, folder: str | None, *, position: int) -> Any:
-    """Import a plugin and call its factory; search ``folder`` at ``position`` of Python's path."""
+    """Import a plugin and call its factory. Search ``folder`` at ``position`` of Python's path."""
     if folder is not None and folder not in sys.path:
         sys.path.insert(position, folder)
     if file is None:
@@ -175,13 +175,13 @@ def import_plugin(file: str | None, reference: str | None, folder: str | None, *
 
 
 def load(source: PluginSource) -> Any:
-    """Import an entry in this process and return the result of its function; raise OptionError with its name."""
+    """Import an entry in this process and return the result of its function. Raises OptionError with its name."""
     # The folder is last on Python's path, so that its modules hide no other modules.
     return call(lambda: import_plugin(**job_of(source), position=len(sys.path)), source)
 
 
 def call(function: Callable[[], T], source: PluginSource) -> T:
-    """Return ``function()``, which runs code of ``source``; raise OptionError if it fails or exceeds the deadline.
+    """Return ``function()``, which runs code of ``source``. Raises OptionError if it fails or exceeds the deadline.
 
     After the deadline, the function continues in its daemon thread, and so do threads of the plugin.
     """
@@ -224,7 +224,7 @@ def unusable(source: PluginSource, text: str, *, passing: object = False) -> Opt
 def probe(
     kind: type[T], sources: Sequence[PluginSource], ask: str, question: Answer | None = None
 ) -> list[T | OdcError]:
-    """Load each plugin in a separate process; return the answers, each a ``kind`` or an error that names the plugin.
+    """Load each plugin in a separate process. Return the answers, each a ``kind`` or an error that names the plugin.
 
     ``ask`` names a function of ours as ``module:function``. The process calls it with the plugin and ``question``, and
     the function returns the fields of the dataclass ``kind``. Our own plugins answer in this process. Answers and
@@ -261,14 +261,14 @@ def probe(
 
 
 def load_probed(source: PluginSource, ask: str, question: Answer | None = None) -> Any:
-    """Load the plugin after a :func:`probe`, whose outcome is cached; raise OptionError."""
+    """Load the plugin after a :func:`probe`, whose outcome is cached. Raises OptionError."""
     if not source.is_ours and (problem := _problem(source, ask, question)):
         raise OptionError(problem)
     return load(source)
 
 
 def _problem(source: PluginSource, ask: str, question: Answer | None) -> str:
-    """Return why a plugin cannot be loaded, from the cache or by a probe; empty if it can be loaded."""
+    """Return why a plugin cannot be loaded, from the cache or by a probe, or "" if it can be loaded."""
     with suppress(OdcError, OSError):
         path = _record(source)
         problem = read_file(path, max_bytes=_MAX_PROBLEM_BYTES).decode(errors="replace")
@@ -281,7 +281,7 @@ def _problem(source: PluginSource, ask: str, question: Answer | None) -> str:
 
 
 def remember(source: PluginSource, problem: str) -> None:
-    """Record in the cache why a plugin cannot be loaded; an empty ``problem`` records that it can be loaded."""
+    """Record in the cache why a plugin cannot be loaded. An empty ``problem`` records that it can be loaded."""
     with suppress(OdcError, OSError):  # without a cache, the next process probes again
         path = _record(source)
         make_folder(path.parent, within=cache_folder())
@@ -289,13 +289,13 @@ def remember(source: PluginSource, problem: str) -> None:
 
 
 def _record(source: PluginSource) -> Path:
-    """Return the cache file with the outcome of the probe; the name depends on the plugin's files."""
+    """Return the cache file with the outcome of the probe. The name depends on the plugin's files."""
     key = f"{source}\0{source.group}\0{fingerprint(source)}\0{__version__}\0{sys.version}\0{deadline_seconds()}"
     return cache_folder() / "plugins" / hashlib.sha256(key.encode()).hexdigest()[:32]
 
 
 def answer(plugin: object, ask: str, question: Answer | None) -> Answer:
-    """Call the function ``ask`` with a loaded plugin and ``question``; return its answer."""
+    """Call the function ``ask`` with a loaded plugin and ``question``. Return its answer."""
     where, _, name = ask.partition(":")
     found: Answer = getattr(importlib.import_module(where), name)(plugin, question)
     return found
@@ -318,7 +318,7 @@ def parsed(kind: type[T], source: PluginSource, outcome: Answer) -> T | OptionEr
 
 
 def texts(value: object, part: str) -> tuple[str, ...]:
-    """Return a plugin's sequence of texts; raise OptionError for any other value of ``part``."""
+    """Return a plugin's sequence of texts. Raises OptionError for any other value of ``part``."""
     if isinstance(value, list | tuple) and len(value) <= _MOST_TEXTS and all(isinstance(item, str) for item in value):
         return tuple(value)
     raise OptionError(f"{part} is {value!r}, expected a tuple of at most {_MOST_TEXTS} texts")

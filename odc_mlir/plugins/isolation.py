@@ -73,7 +73,7 @@ def isolated_environment(**more: str) -> dict[str, str]:
 def started(
     module: str, job: Mapping[str, Any], limits: Limits, *, whole_environment: bool = False
 ) -> Iterator[Callable[[], dict[str, Any]]]:
-    """Start ``module`` on ``job`` and yield a function that waits for the answer; end the process on leaving.
+    """Start ``module`` on ``job`` and yield a function that waits for the answer. End the process on leaving.
 
     ``module`` reads the job, extended by the keys ``answer`` (path of the file to write), ``seconds`` and
     ``memory_bytes``. Raises CompileError if the process cannot start. The function raises CompileError if there is no

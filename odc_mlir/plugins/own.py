@@ -101,7 +101,7 @@ class NpuCodegen(PackageCodegen):
     quantization = "int8"
 
     def package(self, model: str | bytes, request: CodegenRequest) -> PackageFiles:
-        """Compile for the target, memory mode, SRAM limit and preference of the request; raise OdcError."""
+        """Compile for the target, memory mode, SRAM limit and preference of the request. Raises OdcError."""
         from odc_mlir import compiler
 
         chosen = {key: request.target.get(key, default) for key, default in _DEFAULTS.items()}
@@ -121,7 +121,7 @@ class CpuCodegen(PackageCodegen):
         return None if has_code_generator() else f"native code needs the package {EXTRA}; {HINT}"
 
     def package(self, model: str | bytes, request: CodegenRequest) -> PackageFiles:
-        """Compile for the processor of the request; raise OdcError."""
+        """Compile for the processor of the request. Raises OdcError."""
         from odc_mlir import compiler
 
         return compiler.compile(model, target=str(request.target.get("target") or processors.HERE))

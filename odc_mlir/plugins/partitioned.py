@@ -18,10 +18,10 @@ class PackageCodegen(ABC):
 
     @abstractmethod
     def package(self, model: str | bytes, request: CodegenRequest) -> PackageFiles:
-        """Compile ``model``, which has the shapes of the request; raise OdcError."""
+        """Compile ``model``, which has the shapes of the request. Raises OdcError."""
 
     def compile(self, request: CodegenRequest) -> int:
-        """Write the package; raise OdcError."""
+        """Write the package. Raises OdcError."""
         model: str | bytes = read_package(request.model).model if is_package(request.model) else request.model
         if any(shape is not None for shape in request.shapes):
             model = _with_shapes(model, request.shapes)
@@ -54,7 +54,7 @@ class PartitionedCodegen(PackageCodegen):
         """
 
     def package(self, model: str | bytes, request: CodegenRequest) -> PackageFiles:
-        """Read, fold and fuse the model, apply the rules, compare the costs and form segments; raise OdcError."""
+        """Read, fold and fuse the model, apply the rules, compare the costs and form segments. Raises OdcError."""
         from odc_mlir import compiler
         from odc_mlir.backends import ExternalBackend
         from odc_mlir.universe import make_context

@@ -76,7 +76,7 @@ class PluginSource:
 
 
 def extension_of(target: str) -> str:
-    """Return ``tvn`` for ``tvn-gen``; raise OptionError for a string without the suffix ``-gen``."""
+    """Return ``tvn`` for ``tvn-gen``. Raises OptionError for a string without the suffix ``-gen``."""
     if not _TARGET.fullmatch(target):
         raise OptionError(
             f"the codegen target is {target!r}, expected <extension>{SUFFIX}, such as npu{SUFFIX}",
@@ -86,7 +86,7 @@ def extension_of(target: str) -> str:
 
 
 def find(target: str, directory: str | os.PathLike[str] | None = None) -> PluginSource:
-    """Return the first codegen plugin for ``target``; raise an OptionError that lists the searched locations."""
+    """Return the first codegen plugin for ``target``. Raises an OptionError that lists the searched locations."""
     extension_of(target)
     searched = []
     for where, plugins in _places(directory):
@@ -204,7 +204,7 @@ def _in_packages(folder: str, group: str, form: re.Pattern[str]) -> list[PluginS
 
 @lru_cache(maxsize=64)
 def _declared_in(folder: str, _changed: int) -> tuple[PluginSource, ...]:
-    """Return entries of our groups in ``folder``; cached until a change, as it may hold hundreds of files."""
+    """Return entries of our groups in ``folder``. They are cached until a change, for folders with many files."""
     return tuple(entry for info in _metadata_folders(folder) for entry in _declared(folder, info))
 
 
@@ -237,7 +237,7 @@ def _declared(folder: str, info: str) -> Iterator[PluginSource]:
 
 
 def _read(path: str | Path) -> bytes | None:
-    """Return a metadata file's content, or None for a missing file; raise ValueError unless it is regular and small."""
+    """Return the content of a metadata file, or None if missing. Raises ValueError unless it is regular and small."""
     try:
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):

@@ -22,7 +22,7 @@ class Preference(enum.IntEnum):
 
     @classmethod
     def of(cls, value: Preference | int | str) -> Preference:
-        """Return the preference with the name or number ``value``; raise OptionError."""
+        """Return the preference with the name or number ``value``. Raises OptionError."""
         try:
             return cls[value.upper().replace("-", "_")] if isinstance(value, str) else cls(value)
         except (KeyError, ValueError):
@@ -37,9 +37,9 @@ Setting = str | int | bool | None
 class CodegenRequest:
     """Request for one file.
 
-    ``model``: path of a model file or package, read-only. ``output``: path of the file to write; it does not exist yet
-        and gets its final name later. ``target``: options of the target (``target``, ``memory``, ``sram_limit``; a
-        plugin ignores unknown options). ``shapes``: input shapes to compile for, in graph order; None keeps the model's
+    ``model``: path of a model file or package, read-only. ``output``: path of the file to write. It does not exist yet
+    and gets the final name later. ``target``: options of the target (``target``, ``memory``, ``sram_limit``; a
+        plugin ignores unknown options). ``shapes``: input shapes to compile for, in graph order. None keeps the model's
         shape, and an empty tuple keeps all. ``options``: settings for this plugin alone.
     """
 
@@ -68,7 +68,7 @@ class CodegenRequest:
 class CodegenPlugin(Protocol):
     """Result of a plugin's factory function.
 
-    ``compile`` writes ``request.output`` and returns None or 0; any other number, an exception, or a missing or empty
+    ``compile`` writes ``request.output`` and returns None or 0. Any other number, an exception, or a missing or empty
     file is a failure. Optional members:
 
     * ``quantization``: the quantisation scheme of models for the target (``int8``, ``uint8`` …), None for float;
@@ -95,7 +95,7 @@ class Description:
 
 
 def describe_plugin(plugin: object, _question: object = None) -> dict[str, Any]:
-    """Return the fields of a plugin's Description; raise CompileError if ``plugin`` is not a plugin."""
+    """Return the fields of a plugin's Description. Raises CompileError if ``plugin`` is not a plugin."""
     if not isinstance(plugin, CodegenPlugin):
         raise CompileError(f"{type(plugin).__name__} lacks name, extension or compile")
     scheme = getattr(plugin, "quantization", None)

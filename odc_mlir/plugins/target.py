@@ -40,7 +40,7 @@ class Rules(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule: ``text`` is the condition; ``check`` returns None if it holds, else the value seen."""
+    """A rule: ``text`` is the condition. ``check`` returns None if it holds, else the value seen."""
 
     name: str
     text: str
@@ -66,7 +66,7 @@ class RuleTable:
     operators: Mapping[str, tuple[Rule, ...]]
 
     def reason_against(self, node: Node) -> str | None:
-        """Return the first violated rule with the value seen; raise TargetError if a check raises an exception."""
+        """Return the first violated rule with the value seen. Raises TargetError if a check fails."""
         own = self.operators.get(node.spec.name)
         if own is None:
             return f"operator: the target has no {node.spec.name}"
@@ -133,13 +133,13 @@ def operator_model(node: Node) -> Model:
 
 
 def rules_reason(rules: Rules, node: Node, target: str) -> str | None:
-    """Return the answer of ``rules`` for an operator; raise TargetError if the answer is neither None nor text."""
+    """Return the answer of ``rules`` for an operator. Raises TargetError if the answer is neither None nor text."""
     with _asking("its rules", node, target):
         return _reason(rules.reason_against(node))
 
 
 def operator_ns(costs: Costs, node: Node, target: str) -> float:
-    """Return the estimated time of an operator on ``target``; raise TargetError for an invalid time."""
+    """Return the estimated time of an operator on ``target``. Raises TargetError for an invalid time."""
     with _asking("operator_ns", node, target):
         found: object = costs.operator_ns(node)
         if (
@@ -152,7 +152,7 @@ def operator_ns(costs: Costs, node: Node, target: str) -> float:
 
 
 def check_costs(costs: object, target: str) -> Costs | None:
-    """Return the cost model of ``target``, or None if ``costs`` is None; raise TargetError for an invalid model."""
+    """Return the cost model of ``target``, or None if ``costs`` is None. Raises TargetError for an invalid model."""
     if costs is None:
         return None
     location = f"target {target}"
@@ -225,7 +225,7 @@ class _Hardware:
 class TargetFacts(_Hardware):
     """The data of a :class:`TargetDescription`.
 
-    ``machine``: the machine with the requested name, if any; ``identity``: inputs of compiled code, for cache keys
+    ``machine``: the machine with the requested name, if any. ``identity``: inputs of compiled code, for cache keys
     """
 
     machines: tuple[str, ...]
@@ -240,7 +240,7 @@ class TargetDescription(_Hardware):
 
     ``extension``: file extension of its segments. The codegen plugin ``<extension>-gen`` writes them, and the device
         with this name runs them. ``schemes``: schemes of models, best first, with FLOAT if it runs float models.
-        ``rules`` and ``costs`` take a machine (None: the only one). ``machines``: names of machines for ``--target``;
+        ``rules`` and ``costs`` take a machine (None: the only one). ``machines``: names of machines for ``--target``.
     ``machine_files``: file suffix of further descriptions. ``identity``: data that compiled code depends on, in
         addition to the plugin.
     """
@@ -253,12 +253,12 @@ class TargetDescription(_Hardware):
     summary: str = ""
 
     def rules_of(self, machine: str | None) -> Rules:
-        """Return the rules of a machine; raise TargetError if the function fails."""
+        """Return the rules of a machine. Raises TargetError if the function fails."""
         with _asking("rules", None, machine or self.name):
             return self.rules(machine)
 
     def costs_of(self, machine: str | None) -> Costs | None:
-        """Return the checked cost model of a machine; raise TargetError."""
+        """Return the checked cost model of a machine. Raises TargetError."""
         with _asking("costs", None, machine or self.name):
             found = self.costs(machine)
         return check_costs(found, machine or self.name)
@@ -277,7 +277,7 @@ class Chosen:
     source: PluginSource | None = None
 
     def description(self) -> TargetDescription:
-        """Load the target, which the user named, into this process; raise OptionError."""
+        """Load the target, which the user named, into this process. Raises OptionError."""
         if self.source is None:
             raise OptionError(
                 f"there is no description of the target of {self.codegen}", hint="name a target; see odc-plugin list"
@@ -286,12 +286,12 @@ class Chosen:
         return found
 
     def ask(self, function: Callable[[], T]) -> T:
-        """Return ``function()``, which runs code of the target, under the plugins' deadline; raise OdcError."""
+        """Return ``function()``, which runs code of the target, under the plugins' deadline. Raises OdcError."""
         return function() if self.source is None else call(function, self.source)
 
 
 def describe_target(found: object, question: Answer) -> Answer:
-    """Return the fields of a target's TargetFacts for ``question["name"]``; raise OptionError for another object."""
+    """Return the fields of a target's TargetFacts for ``question["name"]``. Raises OptionError for another object."""
     if not isinstance(found, TargetDescription):
         raise OptionError(f"it returns {type(found).__name__}, not a target")
     machines, name = texts(found.machines(), "machines"), question["name"]

@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class Addition(NamedTuple):
-    """A dialect, pass or format of another ``package``; ``load`` imports it."""
+    """A dialect, pass or format of another ``package``. ``load`` imports it."""
 
     package: str
     load: Callable[[], Any]

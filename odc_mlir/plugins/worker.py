@@ -1,7 +1,7 @@
 """Main program of the process that runs a plugin, started by isolation.py with a job on standard input.
 
 The answer is an object with ``error`` (text and kind of the failure, or null) and ``said``, the plugin's answer. If the
-job has ``ask``, the name of a function, call it with the plugin and a question; otherwise run a codegen plugin.
+job has ``ask``, the name of a function, call it with the plugin and a question. Otherwise run a codegen plugin.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PR_SET_PDEATHSIG = 1  # of Linux's prctl
 
 
 def main() -> int:
-    """Do the job; the exit code is 0 if there is an answer."""
+    """Do the job. The exit code is 0 if there is an answer."""
     job = json.load(sys.stdin)
     parent = os.getpid()
     child = os.fork() if hasattr(os, "fork") else 0

@@ -1,4 +1,4 @@
-"""The quantiser, which turns a float model and samples into a quantised model with a verdict on its accuracy.
+"""The quantiser: from a float model and samples to a quantised model with a verdict on the accuracy.
 
 A module imports only from its own area and from areas above it in this table:
 

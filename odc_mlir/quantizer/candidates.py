@@ -1,7 +1,7 @@
 """Candidate models: quantised models built from a float model by a recipe, in one scheme.
 
-Ranges of outputs may get room for rare values (:func:`with_output_room`): users see a clipped output as an error, while
-inside a network other channels compensate for a clipped value.
+Ranges of outputs may get room for rare values (:func:`with_output_room`), because users see a clipped output as an
+error. Inside a network, other channels compensate for a clipped value.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _ROUNDING = frozenset({"QUANTIZE", "FAKE_QUANT"})
 def types_of(
     module: ModuleOp, parameters: Parameters, default: Scheme, precisions: Mapping[str, PrecisionChoice]
 ) -> dict[str, Attribute]:
-    """Return quantised types with ``parameters``; raise OptionError for unknown names and impossible zero points."""
+    """Return quantised types with ``parameters``. Raises OptionError for unknown names and wrong zero points."""
     values = _values(module)
     found: dict[str, Attribute] = {}
     for name, (scale, zero) in parameters.items():
@@ -70,7 +70,7 @@ def types_of(
 
 
 def copied(assigned: ModuleOp, copies: Mapping[str, str]) -> dict[str, Attribute]:
-    """Return the types that tensors take from their source tensors; raise OptionError if a source has no parameters."""
+    """Return the types that tensors take from other tensors. Raises OptionError if these have no parameters."""
     values = _values(assigned)
     found: dict[str, Attribute] = {}
     for name, source in copies.items():
@@ -86,7 +86,7 @@ def copied(assigned: ModuleOp, copies: Mapping[str, str]) -> dict[str, Attribute
 
 
 def missing(graph: Graph, types: Types) -> dict[str, str]:
-    """Return the actual types of the tensors whose types differ from those in ``types``, keyed by tensor name."""
+    """Return the actual types that differ from ``types``, keyed by tensor name."""
     found: dict[str, str] = {}
     standing = float_names(graph, dict.fromkeys(types, 0))
     for name, type in types.items():
@@ -113,7 +113,7 @@ def _is_same(info: TensorInfo, wanted: QuantParams | None) -> bool:
 
 
 def taken_out(module: ModuleOp) -> ModuleOp:
-    """Return a copy with the parameters of quantisation-aware training as types; ``module`` itself without any."""
+    """Return a copy with the parameters of quantisation-aware training as types, or ``module`` if it has none."""
     function = quant_ir.quantized_function(module)
     if function is None or not any(op.SPEC.name in _ROUNDING for op in quant_ir.all_ops(function)):
         return module
@@ -143,7 +143,7 @@ def codes_brought(graph: Graph) -> list[str]:
 
 
 def lost(graph: Graph, types: Types) -> list[str]:
-    """Return the finding about parameters in the model that differ from those in the quantised ``graph``."""
+    """Return the finding about parameters in the model that the quantised ``graph`` does not keep."""
     named = 3  # limit on the tensors that the finding names
     missed = missing(graph, types)
     if not missed:
@@ -213,7 +213,7 @@ def _is_sure(op: CircleOp, statistics: Statistics) -> bool:
 
 
 def _squashed(function: FuncOp, kind: str) -> Iterator[SSAValue]:
-    """Yield the operands of the ``kind`` operators that compute outputs, also those of moves before and after them."""
+    """Yield operands of the ``kind`` operators that compute outputs, and operands of moves before and after."""
     made = (value.owner for value in _traced_back(outputs_of(function), _moves))
     read = [op.operands[0] for op in made if isinstance(op, CircleOp) and op.SPEC.name == kind]
     return _traced_back(read, _moves)
@@ -241,7 +241,7 @@ _MOST_KEPT = 64 << 20
 
 
 class CandidateBuilder:
-    """Builder of candidates in one scheme; ``samples``: the samples by which codes are refined."""
+    """Builder of candidates in one scheme. ``samples``: the samples by which codes are refined."""
 
     def __init__(self, options: Options, samples: Sequence[Sequence[Array]]) -> None:
         self.options = options
@@ -250,11 +250,11 @@ class CandidateBuilder:
         self._context = make_context()
         self.given: dict[str, Attribute] = {}  # types requested for the last model, by tensor name
         self._found: dict[tuple[Any, ...], tuple[Statistics, Mapping[str, Range]]] = {}  # keyed by id and options
-        # Candidates without refined codes and their sizes in bytes, keyed by recipe and by ids of model and statistics.
+        # Candidates with unrefined codes, and sizes in bytes, keyed by recipe and by ids of model and statistics.
         self._unrefined: dict[tuple[Any, ...], tuple[Statistics, models.Candidate, int]] = {}
 
     def add_samples(self, samples: Sequence[Sequence[Array]]) -> bool:
-        """Add samples for refining codes; return False if there are enough samples already."""
+        """Add samples for refining codes. Return False if there are enough samples already."""
         room = MOST_REFINING - len(self._samples)
         if room <= 0 or not self._samples:
             return False
@@ -268,7 +268,7 @@ class CandidateBuilder:
         statistics: Statistics,
         known: RefinementCache | None = None,
     ) -> models.Candidate:
-        """Quantise ``model`` by ``recipe``, without verifying the result; ``known``: cache of refined codes."""
+        """Quantise ``model`` by ``recipe``, without verifying the result. ``known``: cache of refined codes."""
         plain = self.unrefined(model, recipe, statistics)
         if not (recipe.rounding or recipe.correction):
             return plain
@@ -288,7 +288,7 @@ class CandidateBuilder:
         return candidate
 
     def verify(self, candidate: models.Candidate) -> models.Candidate:
-        """Return ``candidate``; raise OdcError if it is not a valid model or has impossible parameters."""
+        """Return ``candidate``. Raises OdcError if it is not a valid model or has impossible parameters."""
         checks = ("dce",) if self.scheme.weights_only else pipelines.QUANTIZE_CHECK
         models.run_passes(self._context, candidate.module, checks)
         return candidate
@@ -334,7 +334,7 @@ class CandidateBuilder:
         return candidate
 
     def assign(self, module: ModuleOp, recipe: models.Recipe, statistics: Statistics) -> None:
-        """Attach ranges and types to the values of ``module``; propagation may replace types by those of neighbours."""
+        """Attach ranges and types to the values of ``module``. Propagation may replace types by types of neighbours."""
         options, precisions = self.options, dict(recipe.precisions)
         for output, input in (options.states or {}).items():  # both ends of a state have the same type
             precisions[input] = precisions.get(output, PrecisionChoice(self.scheme.name))
@@ -357,7 +357,7 @@ class CandidateBuilder:
         self._assign(module, recipe, statistics)
 
     def _as_copied(self, value: SSAValue, type: Attribute) -> PrecisionChoice | None:
-        """Return the precision that gives ``value`` the element type of ``type``; None if unnecessary or impossible."""
+        """Return the precision that gives ``value`` the element type of ``type``, or None if it has it or cannot."""
         own, wanted = (quant_ir.params_of(each) for each in (quant_ir.assigned_type(value), type))
         if own is None or wanted is None or own[0] == wanted[0]:
             return None

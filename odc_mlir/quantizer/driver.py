@@ -23,7 +23,7 @@ from odc_mlir.runtime.reporting.labels import FLOAT_MODEL, misfit_text, unscored
 
 
 class Driver:
-    """Driver for one model. ``original``: the imported float model; ``base``: the optimised float model."""
+    """Driver for one model. ``original``: the imported float model. ``base``: the optimised float model."""
 
     def __init__(
         self, original: Graph, base: FloatModel, data: Data, options: Options, progress: Progress | None = None
@@ -63,7 +63,7 @@ class Driver:
         self.plain: Candidate | None = None  # candidate without help
 
     def _fixed_precisions(self) -> dict[str, PrecisionChoice]:
-        """Return the precisions that the user chose; layers with given parameters keep the scheme."""
+        """Return the precisions that the user chose. Layers with given parameters keep the scheme."""
         graph = self.base.graph
         outputs = (out for item in graph.nodes for out in item.outputs)
         names = [graph.tensors[index].name for index in (*graph.inputs, *outputs)]

@@ -1,9 +1,10 @@
 """Evaluation of candidates: measures on held-out samples, cross-validation over all samples, confidence intervals.
 
-A model never clips values of the samples from which its ranges were chosen. Cross-validation therefore builds models by
-the same recipe, each without a part of the samples, and measures each model on the part that it lacks. Confidence
-intervals (95 %) give each sample, and an unseen input, a random weight (Learned-Miller and Thomas, 2019): the error of
-the unseen input is at best zero, and at worst follows a Pareto tail (Hill, 1975). See docs/quantisation.md.
+A model never clips values of the samples that determine ranges. Cross-validation therefore divides samples into parts.
+For every part, it builds a model by the same recipe from the other parts, and measures the model on this part.
+Confidence intervals (95 %) give each sample, and an unseen input, a random weight (Learned-Miller and Thomas, 2019).
+The error of the unseen input is at best zero, and at worst follows a Pareto tail (Hill, 1975). See
+docs/quantisation.md.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class Folds:
     _known: list[RefinementCache] = field(default_factory=list, init=False, repr=False)
 
     def judge(self, model: FloatModel, recipe: Recipe) -> Measurement:
-        """Measure models that each lack a fold, and keep their outputs; raise OdcError if a model cannot be built."""
+        """Measure models that lack one fold each, and keep the outputs. Raises OdcError if a model cannot be built."""
         samples, rollout = self.reference.samples, self.reference.rollout
         count = min(JUDGES, len(samples))
         if self._model is not model:
@@ -92,7 +93,7 @@ class Folds:
 
 
 class Evaluator:
-    """Builder and judge of candidates. ``original``: the float model; ``base``: the optimised float model."""
+    """Builder and judge of candidates. ``original``: the float model. ``base``: the optimised float model."""
 
     def __init__(
         self, original: Graph, base: FloatModel, data: Data, options: Options, progress: Progress | None
@@ -111,7 +112,7 @@ class Evaluator:
         self.possible: list[bool] | None = None
 
     def settle(self) -> None:
-        """Determine limits and target after the removal of unmeasurable samples; raise OptionError if wrong."""
+        """Determine limits and target after the removal of unmeasurable samples. Raises OptionError if wrong."""
         self.limits, self.outputs_vary = self._limits(len(self.judging.samples))
         self.search_limits, _ = self._limits(len(self.data.held))
         if self.options.target is not None:
@@ -120,7 +121,7 @@ class Evaluator:
             self.target = TargetRules(self.options.target)
 
     def _references(self) -> tuple[Reference, Reference]:
-        """Return both references; raise InputError for labels that do not fit the model."""
+        """Return both references. Raises InputError for labels that do not fit the model."""
         data, lacks_labels = self.data, self.data.labels is not None and self.data.fit_labels is None
         if data.separate or lacks_labels or not self._has_judges:
             reference = Reference(
@@ -146,7 +147,7 @@ class Evaluator:
         return judging, Reference(self._original, data.held, labels, like=judging)
 
     def record(self, model: FloatModel) -> None:
-        """Record the ranges of ``model`` on all samples; raise OdcError."""
+        """Record the ranges of ``model`` on all samples. Raises OdcError."""
         if self.builder.scheme.weights_only:
             return
         self.say("recording ranges")
@@ -173,7 +174,7 @@ class Evaluator:
         return candidate.measured
 
     def measured_unseen(self, candidate: Candidate) -> Measurement:
-        """Return errors by cross-validation; if samples cannot be left out, errors of the candidate itself."""
+        """Return errors by cross-validation, or errors of the candidate itself if samples cannot be left out."""
         if not self._judges_all:
             return self.measured_by_halves(candidate)
         if candidate.unseen is None:
@@ -198,7 +199,7 @@ class Evaluator:
         return candidate.measured_itself
 
     def measured_by_halves(self, candidate: Candidate) -> Measurement:
-        """Measure two models, each on the half of the held-out samples that it lacks, and keep their outputs.
+        """Measure two models, each on the half of the held-out samples that it lacks, and keep the outputs.
 
         The estimate is cautious: the final model is built from both halves. If halves cannot be left out, or models do
         not depend on samples, the candidate itself is measured.
@@ -209,7 +210,7 @@ class Evaluator:
         return candidate.by_halves
 
     def _half_models(self, candidate: Candidate) -> list[Candidate]:
-        """Return models by the same recipe, each built without one part of the held-out samples; [] if that fails."""
+        """Return models by the same recipe, each built with one part of the samples left out, or [] on failure."""
         model, recipe, parts = candidate.model, candidate.recipe, len(candidate.model.held)
         if not self.data.fit or self.data.separate:
             return []
@@ -243,7 +244,7 @@ class Evaluator:
         return self._examinations[id(model)]
 
     def intervals(self, candidate: Candidate) -> Mapping[str, Interval]:
-        """Return the interval of each measure of :meth:`measured_unseen`; random inputs have no intervals."""
+        """Return the interval of each measure of :meth:`measured_unseen`. Random inputs have no intervals."""
         if self.data.made_up:
             return {}
         if candidate.intervals is None:
@@ -259,13 +260,13 @@ class Evaluator:
 
     @cached_property
     def folds(self) -> Folds | None:
-        """Cross-validation over all samples; None if it adds no information, or if the model is too large."""
+        """Cross-validation over all samples, or None if it adds no information or the model is too large."""
         has_own = self.data.separate and self.data.held is not self.data.fit
         return None if self.is_large or has_own or self.data.known < 2 else Folds(self.judging, self.options)
 
     @property
     def _has_judges(self) -> bool:
-        """True if models depend on the samples they are built from; weight-only models have no ranges from samples."""
+        """True if models depend on the samples they are built from. Weight-only models have no ranges from samples."""
         return not (self.is_large or self.builder.scheme.weights_only)
 
     @property
@@ -279,7 +280,7 @@ class Evaluator:
         return samples * self.examination(self.base).macs > _MOST_JUDGING_MACS
 
     def in_time(self) -> bool:
-        """Return whether there is time to try more; if not, record that the search is cut short."""
+        """Return whether there is time to try more. If not, record that the search is cut short."""
         most = self.options.max_seconds
         is_late = most is not None and time.monotonic() - self._start >= most
         self.is_cut_short |= is_late
@@ -334,7 +335,7 @@ class Evaluator:
         return LEAST_TARGET_COVERAGE if self.scheme_is_taken else LEAST_COVERAGE
 
     def place(self, best: Candidate, *, has_own: bool) -> None:
-        """Determine the placement of ``best`` on the target; ``has_own``: ignore its precisions of single layers."""
+        """Determine the placement of ``best`` on the target. ``has_own``: ignore its precisions of single layers."""
         assert self.target is not None
         recipe = replace(best.recipe, precisions=(), rounding=False, correction=False)  # codes do not affect placement
         self.plain = self.target.judge((self.built(best.model, recipe) if has_own else best).module)
@@ -394,7 +395,7 @@ class Evaluator:
         return not self.doubtful(candidate, metrics)
 
     def doubtful(self, candidate: Candidate, measures: Mapping[str, float | None]) -> list[Limit]:
-        """Return the limits that ``measures`` keep but too few samples confirm, without limits on shares of samples."""
+        """Return limits that ``measures`` keep but too few samples confirm, except limits on shares of samples."""
         if not 1 < self.judging.measurable < FEWEST_TO_SPLIT or self.data.made_up:
             return []
         found = self.intervals(candidate)
@@ -423,7 +424,7 @@ def intervals_of(
     itself: Measurement | None = None,
     ends: Sequence[Interval | None] = (),
 ) -> dict[str, Interval]:
-    """Return the interval of each measure that is a sum over samples; no intervals for a single sample.
+    """Return the interval of each measure that is a sum over samples. A single sample has no intervals.
 
     ``measured``: the verdict's measures, which lie within the intervals. ``judged``: measures of models built without
     the samples, if different. ``itself``: measures of the model itself. ``ends``: ranges of the model's outputs.
@@ -463,7 +464,7 @@ def _ends(
     ranges: Sequence[Interval | None] = (),
     unsettled: Mapping[int, float] | None = None,
 ) -> dict[str, Interval]:
-    """Return the interval of each measure for the worst output; ``blocks`` of samples are independent of each other."""
+    """Return the interval of each measure for the worst output. ``blocks`` of samples are independent."""
     draws = _Draws(len(blocks))
     ends: dict[str, list[Interval]] = {}
     values = enumerate(reference.outputs[0])
@@ -521,7 +522,7 @@ class _Draws:
         return np.asarray(np.where(is_larger, spans**2 / found, found))
 
     def unseen(self, errors: Reals, most: float, power: float = 1.0, unsettled: float = 0.0) -> Reals:
-        """Draw the worst error of an unseen sample, at most ``most``; ``unsettled``: squared error of a 0.5 score."""
+        """Draw the worst error of an unseen sample, at most ``most``. ``unsettled``: squared error of a 0.5 score."""
         half = (unsettled * -np.log(self._odds)) ** power
         ordered = np.sort(errors[errors > 0])[::-1]
         if not ordered.size:
@@ -554,7 +555,8 @@ class _Draws:
     ) -> Interval:
         """Return the interval of ``above / (below * unit)``, weighted sums with unseen errors from 0 to ``unseen``.
 
-        If the error of clipped unseen values (``cut``) is larger, it replaces ``unseen``, and their power is added.
+        If the error of clipped unseen values (``cut``) is larger, it replaces ``unseen``, and the power of these values
+        is added.
         """
         ends = (2.5, 97.5)  # percentiles
         sums = (self._seen @ below + self._rest * below.mean()) * unit
@@ -573,7 +575,7 @@ def _of_output(
     cut: _CutOff | None = None,
     unsettled: float = 0.0,
 ) -> dict[str, Interval]:
-    """Return the intervals of one output's measures; MPEIR is relative to the ``spans`` of the draws."""
+    """Return the intervals of one output's measures. MPEIR is relative to the ``spans`` of the draws."""
     errors = [[np.abs(a - b) for a, b in block] for block in blocks]
 
     def summed(every: Sequence[Sequence[Array]], value: Callable[[Array], float]) -> Reals:
@@ -611,7 +613,7 @@ def wilson(share: float, count: int) -> Interval:
 
 
 def _drops(reference: Reference, measured: Measurement) -> Interval:
-    """Return the interval of the drop in points (Bonett and Price, 2012), which has a width even without a loss."""
+    """Return the interval of the drop in points (Bonett and Price, 2012). It has a width even if nothing is lost."""
     labels = reference.labels
     assert labels is not None
 

@@ -28,7 +28,7 @@ _REDUCING = frozenset({"MEAN", "REDUCE_MAX", "REDUCE_MIN", "SUM"})
 
 
 def run_in_batches(graph: Graph, samples: Sequence[Sequence[Array]]) -> Iterator[list[Array] | None]:
-    """Yield the outputs for each sample of codes, with fresh state; yield None for a sample that a kernel refuses."""
+    """Yield the outputs for each sample of codes, with fresh state. Yield None for a sample that a kernel refuses."""
     shapes = {tuple(array.shape for array in sample) for sample in samples}
     are_alike = len(shapes) == 1 and all(shape[:1] == (1,) for shape in next(iter(shapes)))
     most = most_at_once(graph) if are_alike else 1
@@ -52,7 +52,7 @@ def run_in_batches(graph: Graph, samples: Sequence[Sequence[Array]]) -> Iterator
 
 
 def most_at_once(graph: Graph) -> int:
-    """Return the number of samples that one run can process without a change of results."""
+    """Return the number of samples that a run can process with unchanged results."""
     most_elements = 1 << 17  # limit for the largest tensor of a run, so that the tensor fits the cache
     real = [graph.tensors[index] for index in graph.inputs]
     made = [graph.tensors[index] for item in graph.nodes for index in item.outputs]
@@ -157,14 +157,14 @@ class Stepper:
         self._step(item)
 
     def reals(self, index: int) -> Iterator[Array]:
-        """Yield the value of tensor ``index``, which must be live, for each sample."""
+        """Yield the value of a live tensor ``index`` for each sample."""
         info = self.graph.tensors[index]
         if info.is_const:
             return (to_reals(info, info.array()) for _ in range(self._count))
         return (to_reals(info, value) for value in self._values[index])
 
     def replace(self, index: int, array: Array) -> None:
-        """Replace tensor ``index`` by ``array`` for later operators; the tensor must depend only on constants."""
+        """Replace tensor ``index`` by ``array`` for later operators. The tensor must depend only on constants."""
         info = self.graph.tensors[index]
         if not info.is_const:
             self._values[index] = [array] * self._count
@@ -183,13 +183,13 @@ class Stepper:
         self._next = item.index + 1
 
     def results_as(self, item: GraphNode, change: Callable[[Node], Node]) -> list[Array]:
-        """Return the first result of ``change(item.node)`` for each sample; ``item`` must not have run."""
+        """Return the first result of ``change(item.node)`` for each sample. ``item`` must not have run."""
         self.go_to(item)
         node = change(self._shaped.nodes[item.index])
         return [results[0] for results in self._results(item, node.spec.kernel_function(node), node)]
 
     def _results(self, item: GraphNode, kernel: Execute, node: Node) -> list[list[Array]]:
-        """Return all results for each sample, or a single list if they are the same for all samples."""
+        """Return all results for each sample, or a single list if results are the same for all samples."""
         found = []
         constants = [None if info is None or not info.is_const else info.array() for info in node.operands]
         # An operator whose operands are all constant runs once for all samples.

@@ -1,6 +1,6 @@
-"""Help for a model: optional quantisation steps, each kept if a paired test on held-out samples confirms its gain.
+"""Help for a model: optional quantisation steps. A step is kept if a paired test on held-out samples confirms the gain.
 
-Each row of the help table is one kind of help. The row's changes are applied in turn to the best trial so far, and
+A row of the help table is a kind of help. The changes of a row are applied in turn to the best trial so far.
 :meth:`HelpSearch.accepts` decides about each change by the row's samples and tolerance.
 """
 
@@ -66,7 +66,7 @@ class RecipeChange:
 class Help:
     """A row of the help table: name of the step, condition, generator of changes, and samples that judge the changes.
 
-    Each change builds on ``search.best``, which the previous change may have replaced.
+    A change builds on ``search.best``, which the previous change may have replaced.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Help:
 
 
 class HelpSearch:
-    """Search for the help that improves a model; ``fixed``: precisions that the user chose."""
+    """Search for the help that improves a model. ``fixed``: precisions that the user chose."""
 
     best: Candidate
     last: Candidate | None = None  # last candidate built, accepted or not
@@ -183,7 +183,7 @@ class HelpSearch:
     # Models and recipes.
 
     def _start(self) -> tuple[FloatModel, Recipe]:
-        """Return the first model and its recipe; inputs and outputs are normalised if that helps."""
+        """Return the first model and its recipe. Inputs and outputs are normalised if that helps."""
         model, recipe = self.evaluator.base, self._recipe()
         for kind, name in NORMALIZED.items():
             found = self.normalized(model, kind)
@@ -223,7 +223,7 @@ class HelpSearch:
         )
 
     def normalized(self, model: FloatModel, kind: str) -> FloatModel | None:
-        """Return ``model`` with normalised inputs or outputs, and records; None if not requested or if quantised."""
+        """Return ``model`` with normalised inputs or outputs, and records, or None if not requested or if quantised."""
         if self.options.io != FLOAT or not self.data.fit or not self.options.normalizes(kind)[-1]:
             return None
         if kind == INPUTS:
@@ -250,7 +250,7 @@ class HelpSearch:
         return float_models.outputs_normalized(model, asked, moved, self.evaluator.statistics_of(model), self.data.fit)
 
     def equalized(self, kind: str) -> FloatModel | None:
-        """Return the equalised model with records; None if nothing changes, or if there are no samples to record."""
+        """Return the equalised model with records, or None if nothing changes, or if there are no samples to record."""
         if kind not in self.models:
             root = self.models["none"]
             found = float_models.equalized(root, kind, root.fitted) if self.data.fit else None
@@ -280,7 +280,7 @@ class HelpSearch:
     # Trials.
 
     def first(self, model: FloatModel, recipe: Recipe, what: str, value: Any) -> Candidate:
-        """Return the first trial, to which other trials are compared."""
+        """Return the first trial, the reference for later trials."""
         trial = self.plain
         if trial is None or trial.model is not model or trial.recipe != recipe:
             trial = self.evaluator.built(model, recipe)

@@ -34,7 +34,7 @@ SHOWN = ("sqnr_db", "mpeir", "mae", "mse", "tae", "srmse")
 
 
 class FloatRun:
-    """All tensors of the float model for one sample, and its prepared kernels."""
+    """All tensors of the float model for one sample, and prepared kernels of the model."""
 
     def __init__(self, executor: HostExecutor, sample: Sequence[Array]) -> None:
         self.values: dict[int, Array] = {}
@@ -93,7 +93,7 @@ class Examination:
         return [layer.result() for layer in found.values()]
 
     def work(self) -> dict[str, float]:
-        """Return by result name the work of each operator: multiplications plus elements of its largest tensor."""
+        """Return the work of operators by result name: multiplications plus elements of the largest tensor."""
         shaped = zip(self.graph.nodes, self.runs[0].shaped.nodes, strict=True)
         works = ((item.outputs, float(node.macs + largest_tensor(node))) for item, node in shaped)
         return {self.graph.tensors[index].name: work for outputs, work in works for index in outputs}
@@ -117,7 +117,7 @@ class Examination:
         return result
 
     def edges(self) -> list[tuple[str, str, int]]:
-        """Return (operator, reader of its results, number of elements) for each edge, with names of first results."""
+        """Return (operator, reader of a result, number of elements) for each edge, with names of first results."""
         makers = self._producers
         return [
             (self.graph.tensors[makers[index].outputs[0]].name, self.graph.tensors[item.outputs[0]].name, value.size)
@@ -138,7 +138,7 @@ class Examination:
         }
 
     def _isolated(self, layer: _OperatorErrors, shaped: SpecializedGraph, run: FloatRun) -> dict[int, Array] | None:
-        """Return the real results of one operator, by float tensor; None if its operands are unknown, as in loops."""
+        """Return the real results of one operator, by float tensor, or None for unknown operands, as in loops."""
         item, tensors = layer.item, shaped.graph.tensors
         operands = [None if index < 0 else self._operand(layer, tensors[index], index, run) for index in item.inputs]
         if any(value is None and index >= 0 for value, index in zip(operands, item.inputs, strict=True)):
@@ -170,7 +170,7 @@ class Examination:
             return to_codes(info, value)
 
     def outputs_with(self, run: FloatRun, changed: dict[int, Array]) -> list[Array]:
-        """Return the float model's outputs with the values in ``changed``; they are NaN if a kernel refuses a value."""
+        """Return the float model's outputs with the values in ``changed``, or NaN if a kernel refuses a value."""
         values = {index: value for index, value in changed.items() if not np.array_equal(value, run.values[index])}
         made = (self._producers.get(index) for index in values)
         last = max((-1 if node is None else node.index for node in made), default=len(self.graph.nodes))
@@ -188,7 +188,7 @@ class Examination:
         return [values.get(index, output) for index, output in zip(self.graph.outputs, run.outputs, strict=True)]
 
     def results_with(self, run: FloatRun, item: GraphNode, constants: Mapping[int, Array]) -> Sequence[Array]:
-        """Return results of a float operator with other ``constants``, by operand position; raise OdcError."""
+        """Return results of a float operator with other ``constants``, by operand position. Raises OdcError."""
         node = run.shaped.nodes[item.index]
         infos = tuple(
             info if info is None or place not in constants else as_constant(info, constants[place])
@@ -225,12 +225,12 @@ class _OperatorErrors:
         self._effect, self._lacking = Effect(frozenset({self.name}), of_weights=False), 0
 
     def add(self, expected: Sequence[Array], found: Sequence[Array]) -> None:
-        """Add one sample: the model's outputs without and with this operator's errors."""
+        """Add a sample: outputs of the model before and after adding the errors of this operator."""
         self._effect.add(expected, found)
         self._lacking += any(completed(a, b)[1] for a, b in zip(expected, found, strict=True))
 
     def result(self) -> dict[str, Any]:
-        """Return the verdict's entry; its key ``lacking`` counts samples with non-finite outputs."""
+        """Return the entry of the verdict. Key ``lacking`` counts samples with non-finite outputs."""
         isolated = asdict(self.meter.errors())
         parts = [noise / power for noise, power in self._effect.sums if power]
         noise = sum(parts) / len(parts) if parts else 0.0
@@ -248,7 +248,7 @@ _BY_WEIGHTS = {"int16x8": ("int16", "int8"), "int8x4": ("int8", "int4")}  # sche
 
 
 def precision_of(item: GraphNode, graph: Graph, coded: Mapping[int, TensorInfo]) -> str:
-    """Return the scheme of an operator by the types of its results, else of its operands; ``float`` if none has codes.
+    """Return the scheme of an operator by the types of its results, else of the operands, or ``float`` without codes.
 
     Weights distinguish int16x8 from int16, and int8x4 from int8. Float operators with quantised weights, and lookups in
     quantised tables, have weight-only precisions such as ``int8_wo``.
@@ -264,7 +264,7 @@ def precision_of(item: GraphNode, graph: Graph, coded: Mapping[int, TensorInfo])
 
 
 def lookup_of(item: GraphNode, graph: Graph, names: Mapping[int, str]) -> GraphNode:
-    """Return the lookup that ``item`` only reshapes if the float model has one operator for both; else ``item``."""
+    """Return the lookup that ``item`` only reshapes, if the float model has one operator for both, or else ``item``."""
     source = item.node.spec.quant.source
     if source is None or item.inputs[source] in names:
         return item
@@ -308,7 +308,7 @@ def _run_operator(shaped: SpecializedGraph, item: GraphNode, operands: list[Arra
 
 @dataclass(slots=True)
 class Effect:
-    """Noise that one rounding causes in each output, relative to the output's power."""
+    """Noise that a rounding causes in the outputs, relative to the power of the output."""
 
     layers: frozenset[str]  # names of the layers that compute or read the rounded tensor
     of_weights: bool  # whether the tensor is a constant
@@ -327,7 +327,7 @@ class Effect:
         )
 
     def add(self, expected: Sequence[Array], found: Sequence[Array]) -> None:
-        """Add one sample: the outputs without and with the rounding."""
+        """Add a sample: the outputs before and after the rounding."""
         if not self.sums:
             self.sums = [[0.0, 0.0] for _ in expected]
         for sums, a, b in zip(self.sums, expected, found, strict=True):
@@ -400,7 +400,7 @@ def _widened(info: TensorInfo) -> TensorInfo:
 
 
 def ranked_effects(metric: str, errors: Mapping[str, float], names: Sequence[str], outputs: int) -> list[Effect]:
-    """Return effects with the noise in a file of visq, whose errors accumulate over layers and only rank them."""
+    """Return effects with the noise in a file of visq. Errors in the file accumulate over layers and only rank them."""
     squares = {name: errors[name] if metric == "mse" else errors[name] ** 2 for name in names if errors.get(name)}
     total = sum(squares.values())
     return [
@@ -410,7 +410,7 @@ def ranked_effects(metric: str, errors: Mapping[str, float], names: Sequence[str
 
 
 def _of_constants(examination: Examination, item: GraphNode, constants: Mapping[int, Array]) -> list[Effect]:
-    """Return the effect of other ``constants`` of ``item``, keyed by operand; [] if the operator cannot run."""
+    """Return the effect of other ``constants`` of ``item``, keyed by operand, or [] if the operator cannot run."""
     if not constants or item.node.mutated or any(position >= len(item.inputs) for position in constants):
         return []
     effect = Effect(frozenset({_name(examination.graph, item)}), of_weights=True)
@@ -428,7 +428,7 @@ def _name(graph: Graph, item: GraphNode) -> str:
 
 
 def _coded_values(quantised: Graph, names: Mapping[int, str], known: Mapping[str, int]) -> dict[int, int]:
-    """Map each tensor of the float model to the first tensor of ``quantised`` that holds its codes."""
+    """Map each tensor of the float model to the first tensor of ``quantised`` with the codes of this tensor."""
     found: dict[int, int] = {}
     computed = {index for item in quantised.nodes for index in item.outputs} | set(quantised.inputs)
     for index in sorted(computed, key=lambda index: (quantised.tensors[index].name not in known, index)):
@@ -439,7 +439,7 @@ def _coded_values(quantised: Graph, names: Mapping[int, str], known: Mapping[str
 
 
 def _sources(graph: Graph) -> dict[int, int]:
-    """Map each tensor to the tensor from which its codes are copied."""
+    """Map each tensor with copied codes to the tensor with the original codes."""
     found: dict[int, int] = {}
     for item in graph.nodes:
         rule = item.node.spec.quant
@@ -492,7 +492,7 @@ class Coverage:
         return self.by_precision.get(FLOAT, Counter())[unit]
 
     def share(self) -> float | None:
-        """Quantised share of :attr:`unit`; None if there is nothing to quantise."""
+        """Quantised share of :attr:`unit`, or None if there is nothing to quantise."""
         total = sum(counts[self.unit] for counts in self.by_precision.values())
         return (total - self.left(self.unit)) / total if total else None
 
@@ -514,7 +514,7 @@ class Coverage:
 
 
 def coverage_of(graph: Graph, shapes: list[tuple[int, ...]], names: Mapping[str, str]) -> Coverage:
-    """Return the coverage of a quantised ``graph`` for inputs of ``shapes``; ``names``: precisions to rename."""
+    """Return the coverage of a quantised ``graph`` for inputs of ``shapes``. ``names``: precisions to rename."""
     coded = coded_constants(graph)
     found = Coverage()
     shaped = HostExecutor(graph).prepare(shapes)

@@ -18,9 +18,9 @@ from odc_mlir.runtime.reporting.scores import Recall, Scored
 
 
 def constant_outputs(every: Sequence[Sequence[Array]], places: Sequence[int] = ()) -> list[list[Array]]:
-    """Return constant outputs: zeros and, for several samples, the mean of each output; [] if shapes vary.
+    """Return constant outputs: zeros and, for several samples, the mean of each output, or [] if shapes vary.
 
-    Outputs that are no numbers, and indices (``places``), have their most frequent value instead of the mean.
+    Outputs that are no numbers, and indices (``places``), have the most frequent value instead of the mean.
     """
     if any(array.shape != arrays[0].shape for arrays in every for array in arrays):
         return []
@@ -74,7 +74,7 @@ _OF_OUTPUTS = tuple(metric for metric in HIGHER_IS_BETTER if metric not in {*OF_
 
 
 def signal_and_noise(expected: Array, found: Array, counts: bool = False) -> tuple[float, float]:
-    """Return signal and noise of the finite expected values; if ``counts``, the numbers of all and of wrong values."""
+    """Return signal and noise of the finite expected values. If ``counts``, the numbers of all and of wrong values."""
     if counts or expected.dtype.kind not in "biuf":
         return float(expected.size), float(np.count_nonzero(expected != found))
     a, b = expected.astype(np.float64), completed(expected, found)[0].astype(np.float64)
@@ -88,7 +88,7 @@ def signal_and_noise(expected: Array, found: Array, counts: bool = False) -> tup
 class Measurement:
     """Measures of each output over all samples, and the score if answers are known.
 
-    In the tensors that decide outputs, such as operands of softmax and logistic functions, every sample shows noise; in
+    In the tensors that decide outputs, such as operands of softmax and logistic functions, every sample shows noise. In
     the outputs, only undecided samples do. Columns in different units count as separate tensors.
     """
 
@@ -108,7 +108,7 @@ class Measurement:
 
     @property
     def quality_db(self) -> float:
-        """Mean SQNR of the decisive tensors, for comparing choices; exact tensors count as 200 dB."""
+        """Mean SQNR of the decisive tensors, for comparing choices. Exact tensors count as 200 dB."""
         return self.decisive.quality_db
 
     def better_than(self, other: Measurement, least_db: float) -> bool:
@@ -127,7 +127,7 @@ class Measurement:
         return _places(self.lost) < _places(other.lost)
 
     def worst(self) -> dict[str, float | None]:
-        """Return each measure of the worst output; a measure is None if an output has no finite value to measure."""
+        """Return each measure of the worst output. A measure is None if an output has no finite value to measure."""
         result: dict[str, float | None] = {"differing": sum(errors.differing for errors in self.outputs)}
         result["top1_decided"] = min(self.decided.values(), default=None)
         result["r2"] = min((value for value in self.r2 if value is not None), default=None)
@@ -145,7 +145,7 @@ def _places(every: list[list[Lost]]) -> set[tuple[int, int, int]]:
 
 
 def lost_places(measured: Measurement) -> list[int]:
-    """Return the varying outputs with errors no smaller than those of a constant output, the mean over the samples."""
+    """Return varying outputs with errors at least as large as the errors of a constant output, the samples' mean."""
     fewest_samples = 4  # the mean of fewer samples is too close to each sample
     if len(measured.reals) < fewest_samples:
         return []
@@ -156,14 +156,14 @@ def lost_places(measured: Measurement) -> list[int]:
 
 @dataclasses.dataclass(slots=True)
 class Powers:
-    """Sums of squares of tensors (``signal``) and of their errors (``noise``), both [tensors, samples]."""
+    """Sums of squares of tensors (``signal``) and of errors (``noise``), [tensors, samples]."""
 
     signal: NDArray[np.float64]
     noise: NDArray[np.float64]
 
     @property
     def quality_db(self) -> float:
-        """Mean SQNR of the tensors over all samples; an exact tensor has 200 dB."""
+        """Mean SQNR of the tensors over all samples. An exact tensor has 200 dB."""
         return float(np.mean(self._totals_db)) if len(self.noise) else EXACT_DB
 
     @property
@@ -177,7 +177,7 @@ class Powers:
         return gain, float(_standard_error(parts))
 
     def _differences_db(self, other: Powers) -> NDArray[np.float64]:
-        """Return the approximate contribution of each sample to the gain of each tensor; 0 for exact tensors."""
+        """Return the approximate contribution of each sample to the gain of each tensor, or 0 for exact tensors."""
         ours, theirs = (p.noise.mean(axis=1, keepdims=True) for p in (self, other))
         compared = (ours > 0) & (theirs > 0)
         found = other.noise / np.where(compared, theirs, 1.0) - self.noise / np.where(compared, ours, 1.0)

@@ -1,7 +1,7 @@
 """Float models ready for quantising: optimised, normalised and equalised models, with limited masks.
 
 A :class:`FloatModel` holds the module and the statistics of its tensors. A :class:`Recipe` holds all choices of a
-quantised model: the same recipe gives the same model, so choices are compared by building one candidate for each.
+quantised model. The same recipe gives the same model. To compare choices, a candidate is built for each choice.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ Moments = dict[str, NDArray[np.float64]]
 
 
 def moments_of(module: ModuleOp, graph: Graph, samples: Sequence[Sequence[Array]]) -> Moments:
-    """Return moments, [2, channels], for ``quant-normalize-inputs``; only those of inputs if the graph cannot run."""
+    """Return moments, [2, channels], for ``quant-normalize-inputs``, only of inputs if the graph cannot run."""
     infos = enumerate(graph.input_infos())
     of_inputs = {info.name: [sample[place] for sample in samples] for place, info in infos if info.dtype == "float32"}
     found = {name: _moments(values) for name, values in of_inputs.items() if _have_channels(values)}
@@ -127,14 +127,14 @@ class Recipe:
         return replace(self, normalize_outputs=True, precisions=tuple(sorted(found.items())))
 
     def with_precisions(self, precisions: Mapping[str, str], fixed: Mapping[str, PrecisionChoice]) -> Recipe:
-        """Return the recipe with these precisions; precisions ``fixed`` by the user take precedence."""
+        """Return the recipe with these precisions. Precisions ``fixed`` by the user take precedence."""
         chosen = {name: PrecisionChoice(precision) for name, precision in precisions.items()}
         return replace(self, precisions=tuple(sorted({**chosen, **fixed}.items())))
 
 
 @dataclass
 class FloatModel:
-    """Float model ready to be quantised; its ``module`` has no ranges."""
+    """Float model ready to be quantised. The ``module`` has no ranges."""
 
     module: ModuleOp
     records: Records = field(default_factory=Records)  # of the calibration samples
@@ -159,7 +159,7 @@ class FloatModel:
 
     @cached_property
     def without_parts(self) -> list[Statistics]:
-        """Statistics of all samples without one part of the held-out samples, for each part."""
+        """For each part of the held-out samples, statistics of all samples except this part."""
         parts = range(len(self.held))
         return [joined((self.records, *(self.held[i] for i in parts if i != part))).statistics() for part in parts]
 
@@ -184,12 +184,12 @@ class Candidate:
 
 
 def graph_of(module: ModuleOp) -> Graph:
-    """Return the graph of a module's first subgraph; raise OdcError if the module is not a model that can run."""
+    """Return the graph of a module's first subgraph. Raises OdcError if the module is not a model that can run."""
     return build_graph(export_model(module))
 
 
 def main_of(module: ModuleOp) -> FuncOp:
-    """Return the main function of a module, which must have one."""
+    """Return the main function of a module. The module must have a main function."""
     function = quant_ir.quantized_function(module)
     assert function is not None
     return function
@@ -203,16 +203,16 @@ def run_passes(
     *,
     verify: bool = True,
 ) -> None:
-    """Run passes of the quantising stage in place; ``options``: by pass name; ``verify``: verify the results."""
+    """Run passes of the quantising stage in place. ``options``: by pass name. ``verify``: verify the results."""
     passes = ((STAGE, pipelines.find_pass(name)(**options.get(name, {}))) for name in names)
     pipelines.run_passes(context, module, passes, verify=verify)
 
 
 def prepare(module: ModuleOp, scheme: Scheme | None = None) -> FloatModel:
-    """Return an optimised copy of an imported module with folded constants; raise ModelError if it is quantised.
+    """Return an optimised copy of an imported module with folded constants. Raises ModelError if it is quantised.
 
-    Quantised weights become float weights unless they have the scheme's type. For weight-only schemes, factors of
-    inputs that differ widely are not folded into weights. Outputs keep their names.
+    Quantised weights become float weights if the type differs from the scheme's type. For weight-only schemes, factors
+    of inputs that differ widely are not folded into weights. Names of outputs stay.
     """
     context, ready = make_context(), module.clone()
     function = quant_ir.quantized_function(ready)
@@ -264,7 +264,7 @@ def recorded_ranges(module: ModuleOp) -> dict[str, tuple[float, float]]:
 
 
 def equalized(model: FloatModel, kind: str, statistics: Statistics) -> FloatModel | None:
-    """Return a copy with equalised channels and no records; None if nothing changes. ``kind``: see ``equalize``."""
+    """Return a copy with equalised channels and no records, or None if nothing changes. ``kind``: see ``equalize``."""
     module = model.module.clone()
     function = main_of(module)
     attach_ranges(function, ranges_of(statistics, "minmax"))
@@ -285,7 +285,7 @@ def equalized(model: FloatModel, kind: str, statistics: Statistics) -> FloatMode
 
 
 def normalized(model: FloatModel, samples: Sequence[Sequence[Array]], *, columns: bool = False) -> FloatModel | None:
-    """Return a copy with centred and scaled input channels, without records; None if this is unnecessary.
+    """Return a copy with centred and scaled input channels, without records, or None if this is unnecessary.
 
     ``columns``: give large columns of single-channel images separate channels.
     """
@@ -304,7 +304,7 @@ def normalized(model: FloatModel, samples: Sequence[Sequence[Array]], *, columns
 
 
 def normalized_by_weights(model: FloatModel) -> FloatModel | None:
-    """Return a copy with input channels scaled by the first layer's weights; None if these weights hardly differ."""
+    """Return a copy with input channels scaled by the first layer's weights, or None if the weights hardly differ."""
     module = model.module.clone()
     changed = _changed(module, lambda: normalize_inputs(module, {}, by_weights=True))
     return FloatModel(module) if changed else None
@@ -323,7 +323,7 @@ def outputs_normalized(
     statistics: Statistics,
     samples: Sequence[Sequence[Array]],
 ) -> FloatModel | None:
-    """Return a copy that scales output columns to their units after the last layer, or None if nothing changes.
+    """Return a copy that scales output columns to units of columns after the last layer, or None if nothing changes.
 
     ``axes``: column axes, keyed by output name. ``moved``: outputs with columns that operators only move.
     """
@@ -357,7 +357,7 @@ def _moved_layers(module: ModuleOp, moved: Set[str], statistics: Statistics) -> 
 
 
 def _ranges_of_columns(graph: Graph, axes: Mapping[str, int], samples: Sequence[Sequence[Array]]) -> dict[str, Array]:
-    """Return widened ranges of tensors, keyed by name: one for each index of the axis, in a shape that broadcasts."""
+    """Return widened ranges of tensors, keyed by name: a range per index of the axis, in a shape that broadcasts."""
     if not axes:
         return {}
     places = {index: info.name for index, info in enumerate(graph.tensors) if info.name in axes}
@@ -374,7 +374,7 @@ def _ranges_of_columns(graph: Graph, axes: Mapping[str, int], samples: Sequence[
 
 
 def _changed(module: ModuleOp, change: Callable[[], object]) -> bool:
-    """Apply ``change``; return whether it changed constants or assigned precisions of ``module``."""
+    """Apply ``change``. Return whether it changed constants or assigned precisions of ``module``."""
     before = _contents(module)
     with typed_errors(STAGE):
         change()
@@ -415,7 +415,7 @@ def float_reasons(module: ModuleOp) -> dict[str, str]:
 
 
 def limited_masks(model: FloatModel, samples: Sequence[Sequence[Array]]) -> FloatModel:
-    """Return a copy with mask values no larger than necessary; ``model`` itself if it has no masks.
+    """Return a copy with mask values no larger than necessary. ``model`` itself if it has no masks.
 
     No softmax score of the first samples changes, except scores of fully masked rows.
     """
@@ -487,14 +487,14 @@ class _Makers:
         self._by_tensor = graph.producers()
 
     def of(self, index: int) -> GraphNode | None:
-        """Return the operator, traced through moves, that computes a tensor's values; None for inputs and constants."""
+        """Return the operator that computes a tensor's values, traced through moves, or None if there is none."""
         found = self._by_tensor.get(index)
         while found is not None and found.node.spec.name in _MOVES:
             found = self._by_tensor.get(found.inputs[0])
         return found
 
     def operand(self, item: GraphNode | None, *names: str) -> GraphNode | None:
-        """Return the first producer of an operand of ``item`` whose operator is one of ``names``."""
+        """Return the first producer of an operand of ``item`` that is an operator in ``names``."""
         makers = () if item is None else (self.of(index) for index in item.inputs)
         return next((maker for maker in makers if maker is not None and maker.node.spec.name in names), None)
 

@@ -24,7 +24,7 @@ from odc_mlir.runtime.reporting.scores import MOST_SINGLE
 
 
 def is_measurable(outputs: Sequence[Array]) -> bool:
-    """Return whether each real output has finite values and no NaN; infinities may be intended, as in masks."""
+    """Return whether each real output has finite values and no NaN. Infinities may be intended, as in masks."""
     reals = (array for array in outputs if array.dtype.kind == "f" and array.size)
     return all(bool(np.isfinite(array).any()) and not np.isnan(array).any() for array in reals)
 
@@ -92,7 +92,7 @@ def decisive_tensor(graph: Graph, output: int, places: Places | None) -> int:
 def is_in_order(graph: Graph, output: int, axis: int | None) -> bool:
     """Return whether the tensor that decides ``output`` has the float model's order of elements.
 
-    ``axis``: axis, from the end, along which the float model searches; None without a search.
+    ``axis``: axis, from the end, along which the float model searches, or None if it does not search.
     """
     if axis is not None:
         found = places_of(graph, output)
@@ -109,11 +109,11 @@ def is_varied(winners: Sequence[int], classes: int, most: float = _MOST_WON) -> 
 
 
 def are_scores(rows: NDArray[np.float64], alone: bool = True) -> bool:
-    """Return whether ``rows``, [samples, classes], look like scores; ``alone``: the model has no other output.
+    """Return whether ``rows``, [samples, classes], look like scores. ``alone``: the model has no other output.
 
-    Different samples have different winning classes. If one class wins most samples, as the largest of several
-    quantities may too, the sum of scores decides: training by cross entropy does not change the sum, so it varies less
-    than a sum of independent columns. Beside other outputs, which may be boxes, the sum always decides.
+    Different samples have different winning classes. If one class wins most samples, which also happens if columns are
+    quantities, the sum of scores decides. Training by cross entropy does not change the sum. Therefore it varies less
+    than a sum of independent columns. If there are other outputs, which may be boxes, the sum always decides.
     """
     # Largest share of samples that one class may win, and largest variance of the sum relative to independent columns:
     # trained classifiers have 0.02 to 0.15, coordinates more than 0.5.
@@ -149,12 +149,12 @@ def _are_steps(rows: NDArray[np.float64]) -> bool:
 
 
 def remedy_of_guess(has_labels: bool) -> str:
-    """Return the start of the remedy for a wrong guess; the metric to give follows."""
+    """Return the start of the remedy for a wrong guess. The metric to give follows."""
     return "give labels, or" if has_labels else "give"
 
 
 def doubt_of_scores(name: str, rows: NDArray[np.float64], alone: bool = True, has_labels: bool = True) -> str | None:
-    """Return the text for an output that may hold either class scores or numbers; None if the kind is clear."""
+    """Return the text for an output that may hold either class scores or numbers, or None if the kind is clear."""
     remedy = remedy_of_guess(has_labels)
     winners = np.argmax(rows, axis=1).tolist()
     if are_scores(rows, alone):
@@ -179,7 +179,7 @@ def doubt_of_scores(name: str, rows: NDArray[np.float64], alone: bool = True, ha
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Places:
-    """An output of indices along ``axis`` of the tensor ``searched``; ``in_order``: in the order of the search."""
+    """An output of indices along ``axis`` of the tensor ``searched``. ``in_order``: in the order of the search."""
 
     searched: int
     axis: int
@@ -194,7 +194,7 @@ class Places:
         return is_varied(np.concatenate([np.ravel(answer) for answer in answers]).astype(np.int64).tolist(), classes)
 
     def from_end(self, graph: Graph) -> int:
-        """Return the axis as a negative number; the last axis is -1."""
+        """Return the axis as a negative number. The last axis is -1."""
         shape = graph.tensors[self.searched].shape
         return self.axis if self.axis < 0 or shape is None else self.axis - len(shape)
 
@@ -204,7 +204,7 @@ class Places:
         return np.ravel(chosen >= best - UNDECIDED_NATS)
 
     def shares_of_ties(self, searched: Array, expected: Array, found: Array, decisive: Array) -> NDArray[np.float64]:
-        """Return the weight of each index of ``found`` among ties in ``decisive``; see :func:`share_of_ties`."""
+        """Return the weight of each index of ``found`` among ties in ``decisive`` (see :func:`share_of_ties`)."""
         values, seen = (np.moveaxis(array, self.axis, -1) for array in (searched, decisive))
         least, chosen = self._at(searched, expected) - UNDECIDED_NATS, self._at(decisive, found)
         ranks = range(chosen.shape[-1])
@@ -231,7 +231,7 @@ def share_of_ties(expected: Array, least: Array, found: Array, chosen: Array) ->
 
 
 def places_of(graph: Graph, output: int) -> Places | None:
-    """Return the search that computes an output of indices; None for other outputs."""
+    """Return the search that computes an output of indices, or None for other outputs."""
     producers, tensor, in_order = graph.producers(), output, True
     while (node := producers.get(tensor)) is not None:
         spec = node.node.spec
@@ -259,7 +259,7 @@ class Answering:
     best: bool = False
 
     def of(self, outputs: Sequence[Array]) -> Array:
-        """Return the answer; of several indices, ordered by score, return the first as int64."""
+        """Return the answer. Of several indices, ordered by score, return the first as int64."""
         found = outputs[self.output]
         return found[..., :1].astype(np.int64) if self.best else found
 
@@ -289,7 +289,7 @@ class PlaceMeter:
             self._shares.append(1.0 - differing / max(1, reference.size))
 
     def errors(self) -> Errors:
-        """Return the counts and the share of equal indices; indices have no distance."""
+        """Return the counts and the share of equal indices. Indices have no distance."""
         share = sum(self._shares) / len(self._shares) if self._shares else None
         return Errors(self._elements, self._differing, top1_match=share)
 
@@ -302,20 +302,20 @@ _MORE_OF_IT, _MORE_OF_THEM = (
 
 @dataclass(slots=True)
 class Columns:
-    """Least and largest finite value of each column of one output, float64 [columns]; empty for outputs of integers."""
+    """Least and largest finite value of each column of one output, float64 [columns], or [] for outputs of integers."""
 
     low: NDArray[np.float64]
     high: NDArray[np.float64]
     axis: int = -1
     values: int = 0  # number of values per column
-    # Sums of values, of their squares, and of squared errors.
+    # Sums of values, of squared values, and of squared errors.
     total: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
     squares: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
     noise: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
 
     @classmethod
     def of(cls, arrays: Sequence[Array], axis: int = -1) -> Columns:
-        """Return the columns of an output over samples; no columns if their number changes or values are no floats."""
+        """Return the columns of an output over samples. It is empty if widths differ or values are no floats."""
         widths = {array.shape[axis] if array.ndim else 1 for array in arrays}
         if len(widths) != 1 or not (width := widths.pop()) or any(array.dtype.kind != "f" for array in arrays):
             return cls(np.empty(0), np.empty(0), axis)
@@ -329,7 +329,7 @@ class Columns:
         return (np.moveaxis(array, self.axis, -1) if array.ndim else array).reshape(-1, len(self.low))
 
     def add(self, arrays: Sequence[Array], expected: Sequence[Array] | None = None) -> None:
-        """Add samples of the output, with the same result as one by one; do nothing if there are no columns."""
+        """Add samples of the output, with the same result as one by one. Do nothing if there are no columns."""
         if len({array.shape for array in arrays}) > 1:
             for place, array in enumerate(arrays):
                 self.add([array], None if expected is None else [expected[place]])
@@ -353,13 +353,13 @@ class Columns:
 
     @property
     def are_single(self) -> bool:
-        """True if each column is a separate quantity: columns are few, or most are too small beside the largest."""
+        """True if columns are separate quantities: columns are few, or most are too small compared to the largest."""
         has_units = self.values >= FEWEST_VALUES and most_sizes_differ(self.low, self.high)
         return len(self.low) <= MOST_SINGLE or has_units
 
     @property
     def differ(self) -> bool:
-        """True if one scale for all columns, with a code for zero, is too coarse for a column."""
+        """True if a common scale of all columns, with a code for zero, is too coarse for a column."""
         return sizes_differ(self.low, self.high)
 
     @property
@@ -386,7 +386,7 @@ class Columns:
         return Columns(np.full(len(self.low), np.inf), np.full(len(self.low), -np.inf), self.axis)
 
     def lost(self, found: Columns, *, single: bool = True) -> list[int]:
-        """Return the varying columns that are constant in ``found`` or, as ``single`` ones, have an R² below 0.5."""
+        """Return the varying columns that are constant in ``found``, or, if ``single``, have an R² below 0.5."""
         least_r2 = 0.5  # below this limit, more than one in five normal values is on the wrong side of the mean
         slight = 0.25  # smaller variation, relative to the largest value, may be irrelevant
         if self.values < FEWEST_VALUES or found.values != self.values:
@@ -398,10 +398,10 @@ class Columns:
 
 
 def columns_of(arrays: Sequence[Array], are_along: Callable[[int], bool | None]) -> list[Columns]:
-    """Return the columns of an output: those along an axis of separate quantities, if any, and those of the last axis.
+    """Return the columns of an output along an axis of separate quantities, if any, and along the last axis.
 
-    An axis other than the batch holds quantities if one scale is too coarse for its columns, columns explain how much
-    elements vary, and channels ``are_along`` it. If this is unknown, the columns must be few.
+    An axis other than the batch holds quantities if one scale is too coarse for the columns, if columns explain how
+    much elements vary, and if channels ``are_along`` the axis. If this is unknown, the columns must be few.
     """
     last = Columns.of(arrays)
     if not len(last.low) or len({array.shape for array in arrays}) != 1:
@@ -459,7 +459,7 @@ class Lost:
 
 
 def lost_output_text(name: str, varies_by: float | None = None, *, are_shares: bool = False, known: bool = True) -> str:
-    """Return the text for a lost output; ``known``: a model built from all samples loses it too."""
+    """Return the text for a lost output. ``known``: a model built from all samples loses it too."""
     what = f"output {name!r} varies in the float model and is lost in the quantised one"
     if not known:
         return f"{what}, made without the samples that it is judged on: give more like those that are far from others"
@@ -476,7 +476,7 @@ def alike(arrays: Sequence[Array]) -> bool:
 
 
 def reached(graph: Graph) -> set[int]:
-    """The tensors that depend on an input or a state; all other tensors are constant by construction."""
+    """The tensors that depend on an input or a state. All other tensors are constant by construction."""
     found = {*graph.inputs, *(index for index, info in enumerate(graph.tensors) if info.is_variable)}
     for node in graph.nodes:
         if not node.inputs or not found.isdisjoint(node.inputs):
@@ -509,7 +509,7 @@ class ChannelAxes:
         self._producers = graph.producers()
 
     def are_along(self, output: int, shape: Sequence[int], axis: int) -> bool | None:
-        """Return whether each channel has one index along ``axis`` of a tensor; None for unknown layers."""
+        """Return whether every channel has a single index along ``axis`` of a tensor, or None for unknown layers."""
         along = np.arange(shape[axis]).reshape(-1, *[1] * (len(shape) - 1 - axis))
         waiting, seen, layers = [(output, np.broadcast_to(along, shape))], {output}, 0
         known = True
@@ -529,7 +529,7 @@ class ChannelAxes:
         return True if known and layers else None
 
     def _sources(self, node: GraphNode, places: Indices) -> list[tuple[int, Indices]]:
-        """Return operands that a node only moves or processes elementwise, with the places of their elements."""
+        """Return operands that a node only moves or processes elementwise, with the places of the elements."""
         name, traits, axis = node.node.spec.name, node.node.spec.traits, node.node.options.get("axis") or 0
         shapes = [self._graph.tensors[tensor].shape if tensor >= 0 else None for tensor in node.inputs]
         full = [tuple(size for size in shape or () if size is not None) for shape in shapes]
@@ -548,14 +548,14 @@ class ChannelAxes:
         return []
 
 
-# Operators whose results have either sign unless a fused activation limits them.
+# Operators with results of either sign, if no fused activation limits the results.
 _OF_EITHER_SIGN = frozenset(
     {"FULLY_CONNECTED", "CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "BATCH_MATMUL", "ADD", "SUB"}
 )
 
 
 def unreached(graph: Graph) -> list[str]:
-    """Return texts for outputs whose codes can only give scores on one side of 0.5."""
+    """Return texts for outputs with codes that can only give scores on one side of 0.5."""
     half = 0.5
     found, scoring = [], list(_scoring(graph))
     for (name, node), ends in zip(scoring, ends_of(graph, [node.inputs[0] for _, node in scoring]), strict=True):
@@ -571,7 +571,7 @@ def unreached(graph: Graph) -> list[str]:
 
 
 def one_sided(graph: Graph, statistics: Statistics) -> list[str]:
-    """Return the names of the float model's outputs whose scores are all on one side of 0.5 in the samples."""
+    """Return the names of float outputs with all scores on the same side of 0.5 in the samples."""
     found = []
     for name, node in _scoring(graph):
         seen = statistics.get(graph.tensors[node.inputs[0]].name)
@@ -588,7 +588,7 @@ def _score(graph: Graph, node: GraphNode, logit: float) -> float:
 
 
 def _scoring(graph: Graph) -> Iterator[tuple[str, GraphNode]]:
-    """Yield the LOGISTIC producers of outputs, if their operands may have both signs, with the outputs' names."""
+    """Yield the LOGISTIC producers of outputs, if the operands may have either sign, with the outputs' names."""
     producers = graph.producers()
     for output in dict.fromkeys(graph.outputs):
         for node in _sources(producers, [output]):
@@ -623,7 +623,7 @@ Interval = tuple[float, float]
 
 
 def ends_of(graph: Graph, tensors: Iterable[int]) -> list[Interval | None]:
-    """Return the real range of each tensor's codes, traced through moving operators; None for float tensors."""
+    """Return the real range of each tensor's codes, traced through moving operators, or None for float tensors."""
     producers, found = graph.producers(), list[Interval | None]()
     for index in tensors:
         info, node = graph.tensors[index], producers.get(index)

@@ -1,7 +1,7 @@
 """Mixed precision as an optimisation problem: the Pareto front of output noise and cost over precisions of layers.
 
-Noises of roundings are treated as independent: like costs, they add up. For each price of noise, the best choice is a
-minimum cut (project selection, Rhys 1970 and Picard 1976), found by Dinic's algorithm (1970).
+Noises of roundings are treated as independent: like costs, they add up. For a price of noise, the best choice is a
+minimum cut (project selection, Rhys 1970 and Picard 1976). Dinic's algorithm (1970) finds it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Network:
         self._left += [capacity, backward]
 
     def source_side(self, source: int, sink: int) -> set[int]:
-        """Return the nodes on the source's side of a minimum cut; of several cuts, the one with fewest nodes.
+        """Return the nodes on the source's side of a minimum cut. Of several cuts, the one with fewest nodes.
 
         Every path from source to sink must have a finite arc. The network cannot be used again.
         """
@@ -70,7 +70,7 @@ class Network:
         return levels
 
     def _augment(self, source: int, sink: int, levels: dict[int, int], todo: list[list[int]], nothing: float) -> bool:
-        """Augment the flow by a shortest path of arcs in ``todo``, taken from the end; return False without one."""
+        """Augment the flow by a shortest path of arcs in ``todo``, taken from the end. Return False without one."""
         path: list[int] = []
         node = source
         while node != sink:
@@ -122,7 +122,7 @@ class Border:
 
 @dataclass(frozen=True)
 class Problem:
-    """Problem of choosing levels. ``costs``: per layer and level, infinite if not allowed; level 0 always is."""
+    """Problem of choosing levels. ``costs``: per layer and level, infinite if not allowed. Level 0 always is."""
 
     costs: Sequence[Sequence[float]]
     roundings: Sequence[RoundingNoise]
@@ -139,7 +139,7 @@ class Problem:
         return tuple(i for i, row in enumerate(self.costs) if sum(map(math.isfinite, row)) > 1)
 
     def point(self, levels: Levels) -> Point:
-        """Return these levels with their estimated cost and noise."""
+        """Return these levels with the estimated cost and noise."""
         cost = sum(row[level] for row, level in zip(self.costs, levels, strict=True))
         cost += sum(border.cost(levels) for border in self.borders)
         noise = sum(r.noise[min(levels[i] for i in r.layers)] for r in self.roundings)
@@ -156,7 +156,7 @@ class Point:
 
 
 def front(problem: Problem) -> list[Point]:
-    """Return the best choices for some prices of noise, cheapest first: each next one costs more and has less noise."""
+    """Return the best choices for some prices of noise, cheapest first. Later choices cost more and have less noise."""
     found: list[Point] = []
     for point in sorted(_hull(problem), key=lambda point: (point.cost, point.noise, point.levels)):
         if not found or point.noise < found[-1].noise * (1.0 - 1e-9):
@@ -231,7 +231,7 @@ def _best(problem: Problem, price: float) -> Point:
 
 
 def _filled(costs: Sequence[float]) -> list[float]:
-    """Return costs up to the highest allowed level; gaps cost the same as the next level."""
+    """Return costs up to the highest allowed level. Gaps cost the same as the next level."""
     highest = max(k for k, cost in enumerate(costs) if math.isfinite(cost))
     found = list(costs[: highest + 1])
     for level in range(highest - 1, -1, -1):
@@ -241,7 +241,7 @@ def _filled(costs: Sequence[float]) -> list[float]:
 
 
 def first_good(count: int, good_enough: Callable[[int], bool], in_time: Callable[[], bool]) -> int | None:
-    """Return the first good one of ``count`` improving points, by bisection; None if the last point is not good."""
+    """Return the first good one of ``count`` improving points, by bisection, or None if the last point is not good."""
     if not count or not in_time() or not good_enough(count - 1):
         return None
     low, high = -1, count - 1
@@ -256,7 +256,7 @@ WIDE_BITS = 16  # bits of wide values
 
 @dataclass
 class Pricing:
-    """Costs of the layers ``names`` at the precisions ``levels``; ``fixed``: precisions that the user chose."""
+    """Costs of the layers ``names`` at the precisions ``levels``. ``fixed``: precisions that the user chose."""
 
     evaluator: Evaluator
     fixed: Mapping[str, PrecisionChoice]
@@ -269,7 +269,7 @@ class Pricing:
     _leaving: list[list[bool]] = field(default_factory=list)  # per layer and level: whether it leaves the target
 
     def costs(self, candidate: Candidate, *, host: bool) -> list[list[float]]:
-        """Return [layer][level] costs, infinite if the level is not allowed; ``host``: layers may leave the target."""
+        """Return [layer][level] costs, infinite if the level is not allowed. ``host``: layers may leave the target."""
         precisions = self.examination.precisions(candidate.graph)
         weights, hiding = self.examination.weights(), self.examination.hiding()
         self._leaving = self._left(candidate)

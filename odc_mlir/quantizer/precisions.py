@@ -36,7 +36,7 @@ _NEAR_DB = 1.0  # tolerance of outputs below the required gain, or below the mod
 
 @dataclass(slots=True, eq=False)
 class Tried:
-    """One measured model; ``is_confirmed``: whether the limits hold by cross-validation, if determined."""
+    """One measured model. ``is_confirmed``: whether the limits hold by cross-validation, if determined."""
 
     precisions: Mapping[str, str]
     candidate: Candidate
@@ -46,7 +46,7 @@ class Tried:
     is_confirmed: bool | None = field(default=None, init=False)
 
     def holds(self, limits: Iterable[Limit], aims: Sequence[float] = ()) -> bool:
-        """Return whether limits hold, the SQNR of each output is at least its aim, and no sample lacks numbers."""
+        """Return whether limits hold, the SQNR of every output reaches the aim, and no sample lacks numbers."""
         return not self.lacking and all(limit.holds(self.measures) for limit in limits) and self.lacks(aims) <= 0
 
     def lacks(self, aims: Sequence[float]) -> float:
@@ -61,7 +61,7 @@ def outputs_db(measured: Measurement) -> tuple[float, ...]:
 
 @dataclass
 class PrecisionSearch:
-    """Search for precisions of the layers called ``names``; ``fixed``: precisions that the user chose."""
+    """Search for precisions of the layers called ``names``. ``fixed``: precisions that the user chose."""
 
     evaluator: Evaluator
     fixed: Mapping[str, PrecisionChoice]
@@ -80,7 +80,7 @@ class PrecisionSearch:
         self._budget = self.options.max_bytes if most_ms is None else 1e6 * most_ms  # bytes or ns, None without any
 
     def run(self, candidate: Candidate) -> Candidate:
-        """Return ``candidate``, or one with other precisions in some layers; see the module's docstring."""
+        """Return ``candidate``, or a model with other precisions in some layers."""
         scheme = self.options.scheme
         steps = schemes.with_wide_weights(scheme) if self._runs(schemes.WIDE_VALUES) else schemes.ladder_of(scheme)
         # LiteRT has no kernels for 16-bit weights.
@@ -129,7 +129,7 @@ class PrecisionSearch:
         return True
 
     def measured(self, precisions: Mapping[str, str], candidate: Candidate) -> Tried:
-        """Measure ``candidate``, whose layers have ``precisions``, and return it with its measures."""
+        """Measure ``candidate``, which has layers with ``precisions``, and return it with the measures."""
         measured = self.evaluator.measured(candidate)
         metrics = self.evaluator.reference.metrics(measured)
         return Tried(precisions, candidate, metrics, outputs_db(measured), measured.lacking)
@@ -235,7 +235,7 @@ class PrecisionSearch:
         return None
 
     def _nearest(self, aims: Sequence[float]) -> tuple[float, ...]:
-        """Return ``aims`` lowered to just below the nearest model within the limits; none if it gains too little."""
+        """Return ``aims`` lowered to just below the nearest model within the limits, or none if it gains too little."""
         lacking = min(
             (tried.lacks(aims) for tried in self.tried.values() if tried.holds(self.limits)), default=math.inf
         )
@@ -311,7 +311,7 @@ class PrecisionSearch:
         return any(self._is_covered(tried) and self._cost(tried) > most for tried in self.tried.values())
 
     def _best_within_budget(self, candidate: Candidate) -> Tried | None:
-        """Return the most accurate model within the budget, preferably within the limits; None if nothing fits."""
+        """Return the most accurate model within the budget, preferably within the limits, or None if nothing fits."""
         found: Tried | None = None
         # With a budget of bytes, layers leave the target only if no other model keeps the limits.
         for host in (True,) if self.rules is None or self._limits_time else (False, True):
@@ -367,7 +367,7 @@ class PrecisionSearch:
     # Models within the budget.
 
     def _within(self, problem: pareto.Problem, points: Sequence[pareto.Point]) -> pareto.Levels | None:
-        """Return the most accurate choice within the budget, if any; ``points``: the front, most accurate first."""
+        """Return the most accurate choice within the budget, if any. ``points``: the front, most accurate first."""
         most_compiled = 6  # maximum number of choices that are compiled to know their time
         as_asked = self._levels.index(self.options.scheme)
         plain = tuple(0 if name in self._pricing.pinned else as_asked for name in self.names)

@@ -51,7 +51,7 @@ from odc_mlir.transforms.quant.quant_attach_ranges import ranges_of as ranges_by
 
 @dataclass
 class Quantized(ModelFile):
-    """Quantised model with a verdict on its accuracy; docs/quantisation.md explains the verdict's keys.
+    """Quantised model with a verdict on its accuracy. The page docs/quantisation.md explains the keys.
 
     ``records``: records of the float model ``original``. ``equalization``: pairs of layers, as ``equalize`` reads them.
     """
@@ -66,7 +66,7 @@ class Quantized(ModelFile):
 
     @property
     def passed(self) -> bool:
-        """True if the model keeps all limits on given or recorded samples, not only on made-up ones."""
+        """True if the model keeps all limits on given or recorded samples. Random samples do not suffice."""
         return bool(self.verdict["passed"])
 
     @property
@@ -100,7 +100,7 @@ class Quantized(ModelFile):
         return render(self.verdict)
 
     def require_passed(self) -> None:
-        """Raise an AccuracyError that names the worst layers if the model misses a limit; accept "unchecked" models."""
+        """Raise an AccuracyError that names the worst layers if the model misses a limit. Accept "unchecked" models."""
         if self.failed:
             raise AccuracyError(f"the quantised model {describe(self.verdict)}", hint=hint_of(self.verdict))
 
@@ -124,7 +124,7 @@ class Quantized(ModelFile):
 def save_records(records: Records, model: Model, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
     """Write ``records`` of the float ``model`` to a file: minmax.bin for the suffix ``.bin``, else a record store.
 
-    A file of records is replaced. Any other file is replaced only with ``overwrite``; otherwise raise OptionError.
+    A file of records is replaced. Any other file is replaced only with ``overwrite``. Otherwise raise OptionError.
     """
     if Path(path).suffix.lower() == ".bin":
         write_output(path, write_minmax(records, model), RECORDS, overwrite=overwrite)
@@ -159,9 +159,9 @@ def quantize(
     progress: Progress | None = None,
     **chosen: Any,
 ) -> Quantized:
-    """Quantise the float ``model``; the result has a verdict on its accuracy. Raises OdcError.
+    """Quantise the float ``model``. The result has a verdict on its accuracy. Raises OdcError.
 
-    See ``odc_mlir.quantize`` for the arguments; ``chosen``: fields of
+    See ``odc_mlir.quantize`` for the arguments. ``chosen``: fields of
     :class:`odc_mlir.quantizer.policy.options.Options`. If there are no samples, and none are needed, the model is
     checked on random inputs. The status is then at best "unchecked", and a warning is logged.
     """
@@ -237,7 +237,7 @@ def _check_sources(
 
 
 def _with_brought(options: Options, brought: Types) -> Options:
-    """Return plain options for fake-quantised models: they were trained with their parameters."""
+    """Return plain options for fake-quantised models, because parameters of these models were trained."""
     if not brought:
         return options
     if options.equalize not in (AUTO, EQUALIZE[0]):
@@ -276,7 +276,7 @@ def embed_ranges(
     max_samples: int | None = None,
     pictures: Pictures | None = None,
 ) -> tuple[ModuleOp, Records]:
-    """Return the float ``model`` with recorded ranges in its types, like ONE's record-minmax, and the records.
+    """Return the float ``model`` with recorded ranges in the types, like ONE's record-minmax, and the records.
 
     ``ranges="auto"`` takes percentiles over runs, as record-minmax does. Raises OdcError.
     """
@@ -300,7 +300,7 @@ def _digest(model: Source) -> str:
 
 
 def check_of_model(records: Records, model: Model, digest: str, where: str | None = None) -> None:
-    """Raise RecordsError if ``records`` are not of ``model``; ``digest``: digest of the model's file, or empty."""
+    """Raise RecordsError if ``records`` are not of ``model``. ``digest``: digest of the model's file, or empty."""
     hint = "record this model, or give the one that was recorded"
     if records.digest and digest and records.digest != digest:
         raise RecordsError(
@@ -316,7 +316,7 @@ def check_of_model(records: Records, model: Model, digest: str, where: str | Non
 def _known(
     records: RecordSource | None, module: ModuleOp, stored: Model, digest: str
 ) -> tuple[Records | None, list[list[Array]]]:
-    """Return records from a file or from the types of ``module``, and recorded inputs; raise RecordsError."""
+    """Return records from a file or from the types of ``module``, and recorded inputs. Raises RecordsError."""
     if records is None:
         types = read_given(module)
         known = ((name, given_range(types, name)) for name in types)

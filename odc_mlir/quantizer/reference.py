@@ -1,6 +1,6 @@
 """Outputs of the float model, and the comparison of quantised models with them.
 
-Models run on host kernels with our own arithmetic, so that a verdict does not depend on other installed software.
+Models run on host kernels with our arithmetic. A verdict therefore does not depend on other installed software.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _Runs = Iterator[_MayRun]
 
 
 class Reference:
-    """Outputs of the float model for ``samples``, their kinds, and the comparison of candidates with them.
+    """Outputs of the float model for ``samples``, kinds of outputs, and the comparison of candidates.
 
-    ``labels``: known answers, one for each sample; see :func:`odc_mlir.runtime.reporting.scores.score`. ``like``:
-    reference of the same model for other samples, which determines the kinds of outputs and has checked labels.
-    ``metric``: metric that the user limits; a metric of answers decides that outputs of unclear kind are answers.
+    ``labels``: a known answer for each sample (see :func:`odc_mlir.runtime.reporting.scores.score`). ``like``:
+    reference of the same model for other samples. It determines the kinds of outputs and has checked labels.
+    ``metric``: metric that the user limits. A metric of answers decides that outputs of unclear kind are answers.
     ``rollout``: sequences of which the samples are frames.
     """
 
@@ -129,12 +129,12 @@ class Reference:
 
     @property
     def scores(self) -> Mapping[str, float] | None:
-        """Scores of the float model, the deciding measure first; None without labels."""
+        """Scores of the float model, the deciding measure first, or None without labels."""
         return None if self.scorer is None else self.scorer.before
 
     @property
     def metric(self) -> str | None:
-        """Name of the score by known answers; None without labels."""
+        """Name of the score by known answers, or None without labels."""
         return None if self.scorer is None else self.scorer.metric
 
     @cached_property
@@ -153,7 +153,7 @@ class Reference:
 
     @property
     def constant(self) -> bool:
-        """True if all outputs are equal for all samples; a single sample needs outputs of several elements."""
+        """True if all outputs are equal for all samples. A single sample needs outputs of several elements."""
         if len(self.outputs) == 1:
             return all(value.size <= 1 for value in self.outputs[0])
         return all(map(kinds.alike, zip(*self.outputs, strict=True)))
@@ -191,7 +191,7 @@ class Reference:
         return (place, None) not in self._parts
 
     def varies_in_units(self, place: int) -> bool:
-        """Return whether output ``place`` has separate columns, most of which vary by a tenth of their size."""
+        """Return whether output ``place`` has separate columns, and most columns vary by a tenth of the size."""
         if not self.splits(place):
             return False
         rows = [self.columns(place).rows(outputs[place]) for outputs in self.outputs]
@@ -202,7 +202,7 @@ class Reference:
         return bool(np.median(varies_by - _SLIGHT * sizes) > 0.0)
 
     def is_bounded(self, place: int) -> bool:
-        """Return whether output ``place`` has a range by its operator's definition."""
+        """Return whether the operator of output ``place`` defines the range."""
         return self._kinds[place] in INTERVALS
 
     def varies_slightly(self, place: int) -> float | None:
@@ -214,7 +214,7 @@ class Reference:
 
     @cached_property
     def logits(self) -> frozenset[int]:
-        """Numbers of outputs whose values are taken as class scores although their operator is not a SOFTMAX."""
+        """Numbers of outputs with values that count as class scores although the operator is not a SOFTMAX."""
         if self._like is not None:
             return self._like.logits
         found = set()
@@ -254,11 +254,11 @@ class Reference:
         return values if classes is None else values.reshape(-1, classes)
 
     def classifies(self, place: int) -> bool:
-        """Return whether output ``place`` holds classes or their scores."""
+        """Return whether output ``place`` holds classes or scores of classes."""
         return self._kinds[place] in kinds.SOFTMAX or place in self.places or place in self.logits
 
     def classes(self, place: int) -> int | None:
-        """Return the number of classes in each row of output ``place``; None if the whole output is one row."""
+        """Return the number of classes in a row of output ``place``, or None if the output is a single row."""
         node = self._makers[place]
         if node is None or self._kinds[place] not in kinds.SOFTMAX:
             sizes = {outputs[place].shape for outputs in self.outputs}
@@ -325,13 +325,13 @@ class Reference:
         )
 
     def _may_have_scores(self, place: int) -> bool:
-        """Return whether output ``place`` may hold logits of one answer: one row, unlike each input in size."""
+        """Return whether output ``place`` may hold logits of one answer: one row, with a size that no input has."""
         first, inputs = self.outputs[0][place], {np.size(array) for array in self.samples[0]}
         is_row = first.ndim == 2 and first.shape[0] == 1 and first.size not in inputs
         return is_row and self._may_have_rows(place)
 
     def _span(self, place: int) -> float | None:
-        """Return the range that errors of an output are relative to: its operator's, else that of the samples."""
+        """Return the range for relative errors of an output, as the operator defines, else of the samples."""
         if place in self.places:
             return None
         if self.is_bounded(place):
@@ -351,7 +351,7 @@ class Reference:
         return [place for place in range(len(self.graph.outputs)) if self.classifies(place)]
 
     def measure(self, *graphs: Graph, keep: bool = False) -> Measurement:
-        """Run each of ``graphs`` in turn on its samples, and compare; ``keep`` their outputs. Raise ModelError."""
+        """Run ``graphs`` in turn, each on its samples, and compare. ``keep`` the outputs. Raises ModelError."""
         outputs = graphs[0].output_infos()
         if len(outputs) != len(self.graph.outputs):
             raise ModelError(
@@ -374,12 +374,12 @@ class Reference:
 
     @cached_property
     def variation(self) -> list[NDArray[np.float64]]:
-        """Variation of each output and sample; see :func:`odc_mlir.quantizer.measurement.variation`."""
+        """Variation of each output and sample (see :func:`odc_mlir.quantizer.measurement.variation`)."""
         return variation(list(zip(*self.outputs, strict=True)), list(self.places))
 
     @cached_property
     def constant_measures(self) -> list[dict[str, float | None]]:
-        """Measures of constant outputs (:func:`constant_outputs`); none if the float model's outputs are constant."""
+        """Measures of constant outputs (:func:`constant_outputs`), or [] if the model's outputs are constant."""
         every = list(zip(*self.outputs, strict=True))
         made = [] if self.constant else constant_outputs(every, list(self.places))
         return [self.metrics(self._compared([itertools.repeat((found, {}))], self.names, False)) for found in made]
@@ -409,7 +409,7 @@ class Reference:
                     a, b = (np.take(array, at, self.columns(place).axis) for array in (a, b))
                 own = signal_and_noise(a, b, place in self.places)
                 index = self._decisive[place]
-                # A model without a tensor of this name is compared by its outputs.
+                # A model that has no tensor of this name is compared by the outputs.
                 decisive = (
                     own
                     if at is not None or index not in kept
@@ -440,7 +440,7 @@ class Reference:
     def _metered(
         self, parts: Sequence[_Runs], meters: Sequence[ErrorMeter | PlaceMeter], columns: Sequence[Sequence[Columns]]
     ) -> Iterator[tuple[int, Sequence[Array], _Run, bool]]:
-        """Meter and yield each sample's number, expected outputs, outputs, and whether the outputs lack numbers."""
+        """Meter samples, and yield the number, expected outputs, outputs, and whether the outputs lack numbers."""
         # Small outputs are metered together, because calls take time; half a megabyte of floats fits the cache.
         most_together = 1 << 16
         count = max(1, most_together // max(1, sum(array.size for array in self.outputs[0])))

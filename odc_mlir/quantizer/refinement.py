@@ -45,14 +45,14 @@ class Refinement:
     deltas: dict[str, Array] = field(default_factory=dict)
 
     def apply(self, module: ModuleOp) -> None:
-        """Change the quantised ``module`` in place; raise ModelError if the refinement was made for another module."""
+        """Change the quantised ``module`` in place. Raises ModelError if the refinement was made for another module."""
         quant_round_weights.round_weights(module, self.codes, self.scales)
         quant_correct_biases.correct_biases(module, self.deltas)
 
 
 @dataclass
 class RefinementCache:
-    """Cache, for a float model and its samples, of codes, changed scales and means of inputs, [runs, G, K]."""
+    """Cache for a float model and samples: codes, changed scales, and means of inputs, [runs, G, K]."""
 
     codes: dict[_Key, Array] = field(default_factory=dict)
     scales: dict[_Key, Array] = field(default_factory=dict)
@@ -70,7 +70,7 @@ def refine(
 ) -> Refinement:
     """Refine the codes of ``quantised`` towards ``reference``, the float model with the same tensor names.
 
-    ``rounding``: choose codes of weights; ``correction``: choose biases that also compensate for the difference between
+    ``rounding``: choose codes of weights. ``correction``: choose biases that also compensate for the difference between
     the inputs of both models. ``known``: cache for this reference and these samples. Models that cannot run operator by
     operator (:class:`odc_mlir.quantizer.execution.Stepper`) are not refined.
     """
@@ -125,7 +125,7 @@ class Learner:
         return bool(self._waiting.get(layer.key)) or (layer.bias is not None and layer.name not in self.known.means)
 
     def learn(self, layer: _LayerPair, values: Sequence[Array], means: Floats | None) -> None:
-        """Learn from ``values``, the inputs of ``layer`` in all runs, using only own runs; ``means``: one per run."""
+        """Learn from ``values``, the inputs of ``layer`` in all runs, using only own runs. ``means``: one per run."""
         known, key, own = self.known, layer.key, [values[run] for run in self.runs]
         if layer.bias is not None and means is not None:
             known.means[layer.name] = means[list(self.runs)]
@@ -141,7 +141,7 @@ class Learner:
 
 
 def learn(reference: Graph, learners: Sequence[Learner], samples: Samples) -> None:
-    """Fill the caches of ``learners`` in one run of the float model; raise UnsupportedError as ``Stepper`` does."""
+    """Fill the caches of ``learners`` in one run of the float model. Raises UnsupportedError as ``Stepper`` does."""
     ideal: Stepper | None = None
     pairs = [(layer, learner) for learner in learners for layer in learner.layers]
     for _, group in groupby(sorted(pairs, key=_place), key=_place):
@@ -168,7 +168,7 @@ def _means(product: Product, values: Sequence[Array]) -> Floats:
 
 
 def _together(values: Sequence[Array], elements: Callable[[Array], int]) -> Iterator[list[Array]]:
-    """Yield ``values`` of runs in groups of one shape to compute at once; in small layers, calls take most time."""
+    """Yield ``values`` of runs in groups of one shape to compute at once. In small layers, calls take most time."""
     for _, alike in groupby(values, key=np.shape):
         found = list(alike)
         count = max(1, _MOST_TOGETHER // max(1, elements(found[0])))
@@ -246,7 +246,7 @@ class _LayerPair:
         return product.weights(codes.astype(self.weights.info.array().dtype)), scales
 
     def correct(self, real: Stepper, codes: Array | None, ideal: Floats, seen: Floats) -> Array:
-        """Correct the bias in the running model ``real``; return the correction in units of the bias's codes.
+        """Correct the bias in the running model ``real``. Return the correction in units of the bias's codes.
 
         ``ideal``, ``seen``: means of the inputs in each run of the float model, and of the quantised model.
         """
@@ -275,7 +275,7 @@ def _results(weights: Floats, means: Floats) -> Floats:
 
 def layer_pairs(reference: Graph, quantised: Graph) -> list[_LayerPair]:
     """Return the layers with float weights in ``reference`` and codes in ``quantised``, in order."""
-    # Weights of layers with more inputs stay rounded to the nearest: their moments would take hundreds of MB.
+    # Weights of layers with more inputs stay rounded to the nearest, because moments would take hundreds of MB.
     most_inputs = 2560
     originals = {graph_node.node.results[0].name: graph_node for graph_node in reference.nodes if graph_node.outputs}
     # Outputs keep their names; the codes from which they are dequantised have other names.
@@ -312,7 +312,7 @@ def _with_sharing(layers: Sequence[_LayerPair]) -> list[_LayerPair]:
 
 @dataclass(frozen=True)
 class _RefinedConstant:
-    """Constant ``place`` of the quantised graph, read ``readers`` times; ``read``: tensor with its real values."""
+    """Constant ``place`` of the quantised graph, read ``readers`` times. ``read``: tensor with its real values."""
 
     info: TensorInfo
     place: int
@@ -321,7 +321,7 @@ class _RefinedConstant:
 
     @property
     def is_shared(self) -> bool:
-        """True if several operands share the constant, so that it cannot change for one of them."""
+        """True if several operands share the constant. The constant then cannot change for a single operand."""
         return self.readers > 1
 
     @property
@@ -356,7 +356,7 @@ def _readers(graph: Graph, tensor: int) -> int:
 def _constant(
     graph: Graph, item: GraphNode, index: int, makers: Mapping[int, GraphNode], *, real: bool = False
 ) -> _RefinedConstant | None:
-    """Return operand ``index`` if it holds constant codes, also dequantised ones, or is a ``real`` float32 constant."""
+    """Return operand ``index`` if it holds constant (maybe dequantised) codes, or is a ``real`` float32 constant."""
     read = item.inputs[index] if index < len(item.inputs) else -1
     if read < 0:
         return None

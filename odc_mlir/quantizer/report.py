@@ -1,4 +1,4 @@
-"""The verdict as one self-contained HTML page: limits, scores, outputs, layers and choices."""
+"""The verdict as a self-contained HTML page: limits, scores, outputs, layers and choices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LayerRow = Mapping[str, Any]
 
 
 def by_harm(layers: Sequence[LayerRow]) -> list[LayerRow]:
-    """Return the layers, the most harmful first, and harmless ones last."""
+    """Return the layers, the most harmful first, and harmless layers last."""
     return sorted(layers, key=lambda layer: (layer["output_sqnr_db"] is None, layer["output_sqnr_db"] or 0.0))
 
 

@@ -1,6 +1,6 @@
 """Calibration and evaluation samples: reading, checks against the model, and the split into both parts.
 
-Most samples determine ranges; the rest is held back to compare choices and to judge the result.
+Most samples determine ranges. The rest is held back to compare choices and to judge the result.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CONVERSIONS = frozenset({"DEQUANTIZE", "CAST"})  # for example, of float16 weig
 
 
 def check_finite(graph: Graph) -> None:
-    """Raise ModelError for a constant with NaN, or infinite weights or biases; masks and limits may be infinite."""
+    """Raise ModelError for a constant with NaN, or infinite weights or biases. Masks and limits may be infinite."""
     makers = graph.producers()
     for item in graph.nodes:
         rule = item.node.spec.quant
@@ -78,7 +78,7 @@ _RECORDED = "the model is checked on the inputs that its ranges were recorded on
 
 @dataclass(slots=True)
 class Data:
-    """Calibration samples ``fit`` and held-out samples ``held``, without repeats, with their labels if known."""
+    """Distinct calibration samples ``fit`` and held-out samples ``held``, with labels if known."""
 
     fit: list[list[Array]]
     held: list[list[Array]]
@@ -93,7 +93,7 @@ class Data:
     rollout: Rollout | None = None  # sequences that consist of the samples, if the model has states
 
     def without(self, silent: Sequence[Sequence[Array]]) -> Data:
-        """Return the data without these samples; unchanged if no samples would be left to check on."""
+        """Return the data without these samples, or all data if no samples to check on would be left."""
         numbers = set(map(id, silent))
         fit, held = (
             [i for i, sample in enumerate(samples) if id(sample) not in numbers] for samples in (self.fit, self.held)
@@ -116,7 +116,7 @@ class Data:
 
     @property
     def independent(self) -> int:
-        """Number of independent samples; it is smaller for frames, because frames of a sequence are similar."""
+        """Number of independent samples. It is smaller for frames, because frames of a sequence are similar."""
         return self.known if self.rollout is None else min(self.known, self.rollout.independent)
 
     @property
@@ -137,7 +137,7 @@ class LoadOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """Distinct samples of one source, with labels if wanted; ``numbers``: positions of the samples in the source."""
+    """Distinct samples of one source, with labels if wanted. ``numbers``: positions of the samples in the source."""
 
     samples: list[list[Array]] = field(default_factory=list)
     labels: Array | None = None
@@ -145,7 +145,7 @@ class _Loaded:
     findings: list[str] = field(default_factory=list)
 
     def reduced(self, places: Sequence[int], why: str) -> _Loaded:
-        """Return the samples at ``places``, with a finding that gives the reason ``why`` the others are left out."""
+        """Return the samples at ``places``, with a finding that gives the reason ``why`` all others are left out."""
         count = len(self.samples)
         if len(places) == count:
             return self
@@ -166,7 +166,7 @@ def make_data(
     ranges: Mapping[str, tuple[float, float]] | None = None,
     options: LoadOptions = LoadOptions(),
 ) -> Data:
-    """Return the data for a model; ``recorded``: inputs that were stored with recorded ranges.
+    """Return the data for a model. ``recorded``: inputs that were stored with recorded ranges.
 
     ``ranges``: ranges of inputs by name, for random samples, which replace missing samples. ``labels``: labels of
     ``evaluation`` if given, else of ``calibration``. Raises InputError for samples that do not fit the model or are not
@@ -197,7 +197,7 @@ def make_data(
 
 
 def _checked_on(fit: list[list[Array]], held: list[list[Array]], labels: Array | None) -> Data:
-    """Return both sets without evaluation samples that calibrate; if none would be left, hold some back."""
+    """Return the two sets, except evaluation samples that calibrate. If none would be left, hold some back."""
     new = without(held, fit)
     if len(new) == len(held):
         return Data(fit, held, labels, separate=True)
@@ -244,7 +244,7 @@ def _without_samples(
 
 
 def standing_out(samples: Sequence[Sequence[Array]]) -> int | None:
-    """Return the index of a sample with an input far larger than in all other samples; None if there is none."""
+    """Return the index of a sample with an input far larger than in all other samples, or None if there is none."""
     far = 100.0  # from this ratio on, a common range leaves the other samples hardly any codes
     for place in range(len(samples[0]) if len(samples) > 1 else 0):
         values = [sample[place] for sample in samples]
@@ -258,9 +258,9 @@ def standing_out(samples: Sequence[Sequence[Array]]) -> int | None:
 
 
 def split(samples: list[list[Array]], labels: Array | None = None, *, are_frames: bool = False) -> Data:
-    """Hold back every fourth sample, or every second of few samples; use very few samples for both purposes.
+    """Hold back every fourth sample, or every second of few samples. Use very few samples for both purposes.
 
-    Of frames of sequences, hold back two blocks, interleaved, and shuffle all other frames.
+    For sequences, hold back two interleaved blocks of frames, and shuffle all other frames.
     """
     if len(samples) < FEWEST_TO_SPLIT:
         what = "the only sample was" if len(samples) == 1 else f"all {len(samples)} samples were"
@@ -288,7 +288,7 @@ def _count_held_back(count: int) -> int:
 
 
 def made_up_samples(graph: Graph, ranges: Mapping[str, tuple[float, float]]) -> list[list[Array]]:
-    """Return reproducible random inputs within known ranges and table sizes; unknown dimensions are 1."""
+    """Return reproducible random inputs within known ranges and table sizes. Unknown dimensions are 1."""
     seed = 1
     made_up = 8
     infos, limits = graph.input_infos(), index_limits(graph)
@@ -350,7 +350,7 @@ def _answers(labels: Labels, stored: Array | None, count: int) -> Array:
 
 
 def check_samples(infos: Sequence[TensorInfo], samples: Iterable[Sequence[Any]]) -> list[list[Array]]:
-    """Return ``samples`` as arrays of the inputs' types; raise an InputError that names a wrong sample."""
+    """Return ``samples`` as arrays of the inputs' types. Raises an InputError that names a wrong sample."""
     result = []
     for number, sample in enumerate(samples):
         if len(sample) != len(infos):

@@ -2,7 +2,8 @@
 
 Samples are consecutive frames. The first frame of a sequence has the state that its sample gives, or zero. Each later
 frame has the state that the running model, float or quantised, computed before. A sequence starts with the first
-sample, and at each sample whose states are zero or equal the first sample's, unless this holds for all samples.
+sample, and with any sample that has zero states or the states of the first sample. If all samples are like this, there
+is one sequence.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Rollout:
     def of(
         cls, states: Mapping[str, str] | None, of_file: Sequence[StatePair], model: Model, graph: Graph
     ) -> Rollout | None:
-        """Return the roll-out of given, stored or detected states, in this order; None if the model has no states."""
+        """Return the roll-out of given, stored or detected states (in this order), or None if there are no states."""
         known = {pair.input: pair for pair in of_file}
         given = None if states is None else [known.get(pair.input, pair) for pair in pairs_of(states)]
         found, pairs = cls(graph), tuple(of_file) if given is None else tuple(given)
@@ -76,7 +77,7 @@ class Rollout:
         self.pairs, self.how = pairs, how
 
     def declared_in(self, graph: Graph) -> tuple[StatePair, ...]:
-        """Return the declared pairs with codes of the quantised ``graph``; raise OptionError if types differ."""
+        """Return the declared pairs with codes of the quantised ``graph``. Raises OptionError if types differ."""
         if self.how != DECLARED:
             return ()
         before, after = self.graph.input_infos(), graph.input_infos()
@@ -94,7 +95,7 @@ class Rollout:
     # Samples.
 
     def read(self, source: Source, **options: Any) -> Samples:
-        """Read samples; if arrays for states are missing, use initial states. Raise InputError."""
+        """Read samples. If arrays for states are missing, use initial states. Raise InputError."""
         infos = self.graph.input_infos()
         hidden = [place for _, place in self.places]
         try:
@@ -109,7 +110,7 @@ class Rollout:
     def through(self, samples: list[list[Array]], *, may_be_shuffled: bool = True) -> list[list[Array]]:
         """Return ``samples`` as frames, which have the float model's own states except at the start of a sequence.
 
-        If shuffled samples hide large states, each sample is scaled up and repeated, and its last frame is returned.
+        If shuffled samples hide large states, samples are scaled up and repeated, and the last frames are returned.
         """
         if not self.pairs:
             self._set(self._pairs_by_values(samples), BY_VALUES)
@@ -135,7 +136,7 @@ class Rollout:
         return frames
 
     def _gives_others(self, sample: list[Array], frame: list[Array]) -> bool:
-        """Return whether the states in ``sample`` differ from those in ``frame``."""
+        """Return whether the states in ``sample`` differ from the states in ``frame``."""
         pairs = [(sample[place], frame[place]) for _, place in self.places]
         return any(np.any(given) for given, _ in pairs) and not all(np.allclose(b, a, 1e-3, 1e-6) for a, b in pairs)
 
@@ -171,7 +172,7 @@ class Rollout:
         return max((given / own for given, own in zip(*sizes, strict=True) if own > 0.0), default=1.0)
 
     def with_given(self, samples: Sequence[Sequence[Array]]) -> list[Sequence[Array]]:
-        """Return ``samples``, which are frames, and further samples for ranges, which have the given states."""
+        """Return the frames ``samples``, and further samples for ranges, which have the given states."""
         return [*samples, *(self._given[id(sample)] for sample in samples if id(sample) in self._given)]
 
     def _starts(self, samples: Sequence[Sequence[Array]]) -> list[bool]:
@@ -200,7 +201,7 @@ class Rollout:
     # Roll-outs.
 
     def run(self, graph: Graph, samples: Sequence[Sequence[Array]]) -> Iterator[list[Array] | None]:
-        """Yield the outputs of a quantised ``graph`` for samples, which are frames; None for a refused sample."""
+        """Yield the outputs of a quantised ``graph`` for samples, which are frames, or None for a refused sample."""
         inputs, outputs = graph.input_infos(), graph.output_infos()
         wanted = [self._numbers[id(sample)] for sample in samples]
         executor, found = HostExecutor(graph), dict[int, list[Array] | None]()
@@ -219,19 +220,19 @@ class Rollout:
 
     @cached_property
     def independent(self) -> int:
-        """Number of independent samples equivalent to the frames: one per period in which frames stay similar."""
+        """Number of independent samples equivalent to the frames: a sample per period of similar frames."""
         rows = (np.stack(list(map(np.ravel, arrays))) for arrays in zip(*self._frames, strict=True))
         longest = max(_memory(values.astype(np.float64), np.array(self.steps)) for values in rows)
         return max(self.steps.count(0), len(self._frames) // max(1, 2 * longest - 1))
 
     def in_blocks(self, samples: Sequence[Sequence[Array]], count: int) -> NDArray[np.int64]:
-        """Return indices of ``samples`` in an order in which every ``count``-th belongs to one block of frames."""
+        """Return indices of ``samples``, ordered so that every ``count``-th index is in the same block of frames."""
         ordered = np.argsort([self._numbers[id(sample)] for sample in samples])
         blocks = np.array_split(ordered, min(count, len(samples)))
         return np.array([block[i] for i in range(len(blocks[0])) for block in blocks if i < len(block)])
 
     def blocks(self, samples: Sequence[Sequence[Array]], places: Sequence[int]) -> list[list[int]]:
-        """Return ``places`` of samples in blocks of consecutive frames of a sequence; blocks count as independent."""
+        """Return ``places`` of samples in blocks of consecutive frames of a sequence. Blocks count as independent."""
         length, found = -(-len(self._frames) // self.independent), dict[tuple[int, int], list[int]]()
         for place in places:
             number = self._numbers[id(samples[place])]
@@ -240,7 +241,7 @@ class Rollout:
         return list(found.values())
 
     def doubts(self, steps: Sequence[Mapping[str, Any]], whole_db: float | None) -> dict[str, str]:
-        """Return reasons why the roll-out does not show errors in use, with remedies; ``steps``: from `by_step`."""
+        """Return reasons why the roll-out does not show errors in use, with remedies. ``steps``: from `by_step`."""
         most_worse_db = 3.0  # if the last steps of sequences are worse than all steps by more, errors still grow
         longest, last = max(self.steps) + 1, steps[-1]["sqnr_db"]
         found = {}
@@ -261,7 +262,7 @@ class Rollout:
     def by_step(
         self, samples: Sequence[Sequence[Array]], signal: NDArray[np.float64], noise: NDArray[np.float64]
     ) -> list[dict[str, Any]]:
-        """Return the SQNR of the worst output by frame number; ``signal``, ``noise``: powers [outputs, samples]."""
+        """Return the SQNR of the worst output by frame number. ``signal``, ``noise``: powers [outputs, samples]."""
         steps = np.array([self.steps[self._numbers[id(sample)]] for sample in samples])
         ends = [0, *(2**power for power in range(1 + int(steps.max()).bit_length()))]
         found = []
@@ -283,13 +284,13 @@ def _repeated(samples: list[list[Array]], starts: Sequence[bool], times: int) ->
 
 
 def _steps(starts: Sequence[bool]) -> NDArray[np.int64]:
-    """Return the number of each frame in its sequence; ``starts`` marks the first frames."""
+    """Return the numbers of frames within the sequences. ``starts`` marks the first frames."""
     numbers = np.arange(len(starts))
     return numbers - np.maximum.accumulate(np.where(starts, numbers, 0))
 
 
 def _memory(values: NDArray[np.float64], steps: NDArray[np.int64]) -> int:
-    """Return the number of frames over which ``values`` keep a correlation above 0.5; 0 if they never vary."""
+    """Return the number of frames over which ``values`` keep a correlation above 0.5, or 0 if ``values`` never vary."""
     values = values - values.mean(axis=0)
     whole, count, lag = float(np.square(values).sum()), len(values), 0
     while lag < count and 2.0 * (values[lag:] * values[: count - lag])[steps[lag:] >= lag].sum() > whole > 0.0:
@@ -319,7 +320,7 @@ def _filled(sample: list[Array], states: Mapping[int, Array], count: int) -> lis
 
 
 def found_pairs(model: Model, graph: Graph) -> tuple[StatePair, ...]:
-    """Return the possible pairs whose names in the graph or signature differ only in words such as in and out."""
+    """Return possible pairs: names in the graph or signature differ only in words such as in and out."""
     names: list[list[set[str]]] = [
         [{info.name} for info in infos] for infos in (graph.output_infos(), graph.input_infos())
     ]
@@ -354,7 +355,7 @@ def possible_pairs(graph: Graph) -> list[StatePair]:
 
 
 def _sole(pairs: Sequence[StatePair]) -> tuple[StatePair, ...]:
-    """Return the pairs whose output and input are in no other pair."""
+    """Return the pairs that share no output or input with another pair."""
     counts = Counter(end for pair in pairs for end in ((True, pair.output), (False, pair.input)))
     return tuple(pair for pair in pairs if counts[True, pair.output] == counts[False, pair.input] == 1)
 

@@ -24,7 +24,7 @@ _UNITS = {"top1_percent": "points", "psnr_db": "dB", "rmse": "% of the labels' r
 
 
 def summary(model: str, verdict: Mapping[str, Any], next_step: str | None = None) -> Iterator[str]:
-    """Yield the figure of the model's task, its cost, the gain by help, the verdict, the worst layers and advice."""
+    """Yield the figure of the model's task, the cost, the gain by help, the verdict, the worst layers and advice."""
     yield headline(model, verdict)
     if cost := ", ".join(_cost(verdict)):
         yield f"  {cost}"
@@ -47,7 +47,7 @@ def headline(model: str, verdict: Mapping[str, Any]) -> str:
 
 
 def figure(verdict: Mapping[str, Any]) -> str:
-    """Return the quality of the quantised model: its score and the float model's, or the error between both models."""
+    """Return the quality of the quantised model: the scores of the two models, or the error between the models."""
     samples, scores, metrics = verdict["samples"], verdict["scores"], verdict["metrics"]
     count = counted(samples["checked_on"], "made-up input" if samples["made_up"] else "sample")
     if scores:
@@ -174,7 +174,7 @@ def next_step(verdict: Mapping[str, Any], compiling: str) -> str:
 
 
 def next_target(verdict: Mapping[str, Any]) -> str:
-    """Return the target that the model was quantised for, or one that fits its types."""
+    """Return the target that the model was quantised for, or a target that fits the types."""
     if (target := verdict["coverage"].get("target")) is not None:
         return str(target["name"])
     return "cpu" if SCHEMES[verdict["choices"]["scheme"]].activations is None else "npu-256"

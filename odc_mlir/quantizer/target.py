@@ -1,4 +1,4 @@
-"""Target queries: the layers that a target runs, their modelled time, and the costs of precisions.
+"""Target queries: the layers that a target runs, the modelled time, and the costs of precisions.
 
 The answers come from the same passes that partition a model during compilation, so quantiser and partitioner agree.
 """
@@ -56,7 +56,7 @@ class PlacedOperator:
 
 @dataclass(slots=True)
 class Placement:
-    """All operators of the main function except conversions, in order; ``time_ns``: set if a plan was made."""
+    """All operators of the main function except conversions, in order. ``time_ns``: set if a plan was made."""
 
     layers: list[PlacedOperator] = field(default_factory=list)
     time_ns: float | None = None
@@ -80,7 +80,7 @@ class Placement:
 
 
 class TargetRules:
-    """Rules and costs of the target ``name``, a shipped target or a .toml file; raises TargetError for other names."""
+    """Rules and costs of the target ``name``, a shipped target or a .toml file. Raises TargetError for other names."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -95,7 +95,7 @@ class TargetRules:
         return SCHEMES[scheme].activations in ELEMENT_TYPES
 
     def judge(self, module: ModuleOp, *, plan: bool = False) -> Placement:
-        """Return the cached placement of ``module``; ``plan``: place only worthwhile layers, and determine the time."""
+        """Return the cached placement of ``module``. ``plan``: place only worthwhile layers, and determine the time."""
         known = self._judged.setdefault(module, {})
         if plan not in known:
             known |= self._judgements(module, plan)

@@ -1,4 +1,4 @@
-"""The verdict over a quantised model: its measures, and one table of checks with severities and texts.
+"""The verdict over a quantised model: measures, and a table of checks with severities and texts.
 
 The status follows from the severities of the findings (:func:`odc_mlir.quantizer.policy.verdict.make_verdict`). Checks
 of inputs that make quantising pointless raise errors before the search and are not in the table.
@@ -62,12 +62,12 @@ class JudgedCandidate:
 
     @cached_property
     def itself(self) -> Measurement:
-        """Measures of the candidate on all samples, including those that determined its ranges."""
+        """Measures of the candidate on all samples, including the samples that determined ranges."""
         return self.evaluator.measured_itself(self.candidate)
 
     @cached_property
     def placement(self) -> dict[str, Any]:
-        """Shares of multiplications on the target, layers on the host, and the time; empty without a target."""
+        """Shares of multiplications on the target, layers on the host, and the time, or {} if there is no target."""
         target, module = self.evaluator.target, self.candidate.module
         if target is None:
             return {}
@@ -114,7 +114,7 @@ class JudgedCandidate:
 
     @cached_property
     def inherent(self) -> Mapping[str, bool]:
-        """Limits missed on calibration samples too, by key; empty if none is missed."""
+        """Limits missed on calibration samples as well, by key."""
         if not self.missed or (self.data.separate and self.data.held is not self.data.fit):
             return {}
         metrics = self.reference.metrics(self.itself)
@@ -154,7 +154,7 @@ class JudgedCandidate:
 
     @cached_property
     def silent(self) -> tuple[list[str], list[str]]:
-        """Texts about constant outputs and lost columns: those that fail the model, and notes."""
+        """Texts about constant outputs and lost columns: texts that fail the model, and notes."""
         problems, notes = list[str](), list[str]()
         for place, may_be in () if self.reference.constant else self.reference.untold():
             count = len(self.reference.samples)
@@ -198,7 +198,7 @@ class JudgedCandidate:
 
     @cached_property
     def front(self) -> list[dict[str, Any]]:
-        """Measured models with other precisions: accuracy, time and bytes; empty without a search."""
+        """Measured models with other precisions: accuracy, time and bytes. Empty if there was no search."""
         search, target = self.driver.precision_search, self.evaluator.target
         if search is None:
             return []
@@ -228,7 +228,7 @@ class JudgedCandidate:
         return points
 
     def least_cost(self) -> dict[str, Any]:
-        """Return the least bytes or time of models within the limits, else of all; ``tight``: more would help."""
+        """Return the least bytes or time of models within the limits, else of all. ``tight``: more would help."""
         search, candidate, target = self.driver.precision_search, self.candidate, self.evaluator.target
         holds, tight = self.holds and not (self.silent[0] or self.counted_lost), False
         if search is not None:
@@ -242,7 +242,7 @@ class JudgedCandidate:
 
     @cached_property
     def states(self) -> dict[str, Any] | None:
-        """The states of the model, and errors by frame number in the sequence; None for a model without states."""
+        """The states of the model, and errors by frame number in the sequence, or None for a model without states."""
         rollout, results = self.data.rollout, self.measured.results
         if rollout is None:
             return None
@@ -279,14 +279,14 @@ class JudgedCandidate:
 
     @property
     def worse_over_sequences_db(self) -> float | None:
-        """Lower end of the interval of SQNR over sequences if it is far below the measured SQNR; otherwise None."""
+        """Lower end of the interval of SQNR over sequences if it is far below the measured SQNR, otherwise None."""
         most_db = 3.0  # half a bit
         low, seen = self.intervals.get("sqnr_db", (math.inf, 0.0))[0], self.metrics["sqnr_db"] or 0.0
         return low if self.states is not None and low < seen - most_db else None
 
     @property
     def counted_lost(self) -> list[str]:
-        """Texts about lost outputs if no other limit is missed, so that these outputs decide."""
+        """Texts about lost outputs, which decide if no other limit is missed."""
         return [] if self.misses_own_limits else self.lost_outputs[0]
 
 
@@ -297,7 +297,7 @@ def _spread(search: PrecisionSearch) -> list[Tried]:
     return [item for item in ordered if item is search.chosen or item in shown]
 
 
-# Checks: each check yields one text for each finding.
+# Checks, which yield a text for each finding.
 
 
 def _few_samples(o: JudgedCandidate) -> Iterator[str]:
@@ -382,7 +382,7 @@ def _partly_finite(o: JudgedCandidate) -> Iterator[str]:
 
 
 def _guessed_scores(o: JudgedCandidate) -> Iterator[str]:
-    """Yield a text for each missed limit on classes whose output may hold numbers."""
+    """Yield texts for missed limits on classes if the output may hold numbers."""
     reference = o.reference
     known = {0} if reference.labels is not None else set[int]()
     for place in sorted(reference.logits - known) if o.options.metric is None else ():
@@ -394,7 +394,7 @@ def _guessed_scores(o: JudgedCandidate) -> Iterator[str]:
 
 
 def real_ends(options: Options, graph: Graph) -> Iterator[str]:
-    """Yield a text for inputs and outputs that stay float although quantised ones are requested."""
+    """Yield a text for inputs and outputs that stay float although a quantised type is requested."""
     ends = {"input": (graph.input_infos(), options.input_types), "output": (graph.output_infos(), options.output_types)}
     kept = {
         kind: [
@@ -452,7 +452,7 @@ def _classes(o: JudgedCandidate) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class VerdictCheck:
-    """A row of the findings table: its severity, and the function that yields a text for each finding."""
+    """A row of the findings table: severity, and the function that yields texts of findings."""
 
     name: str
     severity: str
@@ -511,7 +511,7 @@ _SEARCHED = "the search for precisions chose float"
 
 
 def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
-    """Return the verdict, a dictionary for JSON; see docs/quantisation.md."""
+    """Return the verdict, a dictionary for JSON (see docs/quantisation.md)."""
     outcome, reasons = JudgedCandidate(driver, candidate), float_reasons(candidate.module)
     chosen = {name for name, choice in candidate.recipe.precisions if choice.precision == FLOAT}
     coverage = outcome.coverage.to_dict() | {"least": driver.evaluator.min_coverage, "leaked_attention": outcome.leaked}
@@ -580,7 +580,7 @@ def _outputs(reference: Reference, measured: Measurement) -> list[dict[str, Any]
 
 
 def _scores(driver: Driver, measured: Measurement) -> dict[str, Any] | None:
-    """Return the scores of both models; if columns are scored separately, those of the column that loses most."""
+    """Return the scores of both models, or of the column that loses most if columns are scored separately."""
     all_before, scored = driver.reference.scores, measured.scored
     if all_before is None or scored is None:
         return None
@@ -633,7 +633,7 @@ def _normalized(recipe: Recipe) -> str:
 
 
 def saturated_biases(graph: Graph) -> dict[str, list[int]]:
-    """Return the channels of biases whose codes are at a limit of their type, by tensor name."""
+    """Return the channels of biases with codes at a limit of the type, by tensor name."""
     result: dict[str, list[int]] = {}
     for info in graph.tensors:
         if info.is_const and info.quant is not None and info.dtype in ("int32", "int64"):

@@ -1,7 +1,7 @@
 """The public functions of ``odc_mlir``: run, compile and inspect models.
 
-Only this module of the runtime imports the compiler, and only inside functions. So running a model file or a package
-does not load the compiler, and compiling for an NPU loads no executor, plugin or code generator.
+Only this module of the runtime imports the compiler, and only inside functions. Running a model file or a package
+therefore does not load the compiler. Compiling for an NPU loads no executor, plugin or code generator.
 """
 
 from __future__ import annotations
@@ -88,19 +88,19 @@ def run(
     tensors: Iterable[str] | None = None,
     **options: Unpack[RunOptions],
 ) -> list[Array] | tuple[list[Array], dict[str, Array]]:
-    """Run ``model`` on ``inputs``, arrays in graph order with the model's element types; return its outputs.
+    """Run ``model`` on ``inputs``, arrays in graph order with the model's element types. Return its outputs.
 
     ``model``: anything that :func:`compile` accepts or returns. ``backend``: ``auto`` runs a model file or module on
-        the host, and a package on the target that it was compiled for; ``npu`` first compiles a model for ``target``
+        the host, and a package on the target that it was compiled for. ``npu`` first compiles a model for ``target``
         and ``memory``, ``native`` for this machine. If the device cannot run a segment, host kernels run it, with the
         same result. With ``strict`` this is an error, and so is an operator that the compiler leaves on the host.
         ``max_bytes`` limits the activations that are live at one time. ``threads``: number of threads of native code,
         without effect on results. ``trust_code``: consent to run machine code that was not compiled on this machine.
         Without it, the model is compiled again here, with a warning. ``custom_ops`` implements custom operators
         (default: the global registry). ``microscaling`` enables tensors of microscaling types, and ``binary_codes``
-        gives the form of binary-coded weights. Without these, such tensors are errors, because files do not define
-        them. ``tensors``: names of tensors inside the model; the result is then ``(outputs, {name: value})``. Raises
-        InputError for arrays that do not fit, and other OdcErrors.
+        gives the form of binary-coded weights. If a default is missing, such tensors are errors, because files do not
+        define them. ``tensors``: names of tensors inside the model. The result is then ``(outputs, {name: value})``.
+        Raises InputError for arrays that do not fit, and other OdcErrors.
     """
     if unknown := options.keys() - RunOptions.__annotations__.keys():
         name = min(unknown)
@@ -139,9 +139,9 @@ def open_executor(
     """Return an executor, for many runs with the options of :func:`run`.
 
     ``resize``: accept inputs that change static dimensions. ``signature``: run the subgraph of this signature, on the
-        host if it is not the first. ``numerics`` "litert": follow LiteRT where its results differ from ours (fully
-        connected layers in float64, coarse int16 tables and image positions), on the host only. ``all_tensors``: make
-        every tensor of the backend available.
+        host if it is not the first. ``numerics`` "litert": give LiteRT's results on the host, which differ from ours in
+        fully connected layers (float64), coarse int16 tables and image positions. ``all_tensors``: make every tensor of
+        the backend available.
     """
     from odc_mlir.runtime.backends import graph_executor
 
@@ -158,7 +158,7 @@ def open_executor(
         microscaling=microscaling,
         numerics=numerics,
     )
-    # With None, the package reuses its executor, which has the default choices.
+    # With None, the package reuses the executor with default choices.
     context = None if choices == Context() else choices
     options: dict[str, Any] = {"context": context, "strict": strict, "max_bytes": max_bytes, "resize": resize}
     host = backend if backend in ("litert", "onert") else "host"
@@ -266,12 +266,12 @@ def _model_records(model: ModelSource | Package) -> Model:
 
 
 def load_package(path: str | os.PathLike[str], *, trust_code: bool = False) -> Package:
-    """Open the nnpackage directory or zip at ``path``; ``trust_code`` as for :func:`run`. Raises PackageError."""
+    """Open the nnpackage directory or zip at ``path``. ``trust_code`` as for :func:`run`. Raises PackageError."""
     return Package.from_path(path, trust_code=trust_code)
 
 
 def load(path: ModelSource) -> Module:
-    """Load the model at ``path`` (.circle, .tflite, .mlir or nnpackage) as a module; raise OdcError."""
+    """Load the model at ``path`` (.circle, .tflite, .mlir or nnpackage) as a module. Raises OdcError."""
     from odc_mlir import loading
 
     return loading.load(path)
@@ -302,17 +302,17 @@ def compile(
     ``target``: a shipped NPU or a .toml file, ``cpu`` (this machine) or a shipped processor, or a codegen plugin's
     ``NAME`` or ``NAME-gen``, which rejects options that it does not support. ``memory``: memory of constants, flash or
     sram. ``prefer``: performance, memory, compile-time or fewest-cycles. ``sram_limit``: in bytes, or ``"100K"``
-    (default: the target's capacity); with ``allow_host``, operators that do not fit go to the host. Operators that the
-    target cannot run, or that cost less on the host, stay there with a reason; with ``strict``, this is an error.
+    (default: the target's capacity). With ``allow_host``, operators that do not fit go to the host. Operators that the
+    target cannot run, or that cost less on the host, stay there with a reason. With ``strict``, this is an error.
     ``placement``: placement of operators and limits on segments, with keys of :func:`odc_mlir.compiler.compile`.
 
-    ``quantize``: a scheme; ``quantizing`` takes the other options of :func:`quantize` (``calibration``, ``labels`` …).
-    Raises AccuracyError for a model that misses its accuracy limits, unless ``allow_accuracy_loss``.
+    ``quantize``: a scheme. ``quantizing`` takes the other options of :func:`quantize` (``calibration``, ``labels`` …).
+    Raises AccuracyError if the model misses an accuracy limit and ``allow_accuracy_loss`` is false.
 
     ``time_limit``: seconds for the whole call, which then raises TimeLimitError. The quantiser stops its search after
     half of this time, or after its own ``max_seconds``. ``progress`` is called with the current activity, the number
     of finished steps, and the total if known. ``remember``: use the cache of tilings, which affects only compile time,
-    for NPUs. ``states``: outputs that are inputs of the next run, ``{"out": "in"}``; sessions keep and hide them.
+    for NPUs. ``states``: outputs that are inputs of the next run, ``{"out": "in"}``. Sessions keep and hide them.
     ``verify`` and ``before``: as in :func:`odc_mlir.compiler.compile`. Raises OdcError.
     """
     from odc_mlir import compiler
@@ -369,7 +369,7 @@ def compile(
 
 
 def _plugin_for(target: str) -> Chosen | None:
-    """Return the plugin for ``target``, or None if this process compiles for it; raise OptionError."""
+    """Return the plugin for ``target``, or None if this process compiles for it. Raises OptionError."""
     if target in targets.names() or target.endswith(".toml"):
         return None
     from odc_mlir.plugins.target import choose
@@ -393,10 +393,10 @@ def quantize(
     """Quantise a float model, and measure the accuracy of the result.
 
     ``calibration``: a file of samples, or an iterable of lists of arrays in graph input order. Some samples are held
-        back for the accuracy check, unless ``evaluation`` gives others. ``labels``: labels of the samples of the check,
-        or True for array ``y`` of their file. ``records``: recorded ranges instead of ``calibration``. ``max_samples``,
-    ``pictures``: how to read sample files. docs/quantisation.md explains all options. Raises OdcError, but not for a
-        model that misses its limits: see ``Quantized.verdict``.
+    back for the accuracy check if ``evaluation`` gives no samples. ``labels``: labels of the samples of the check, or
+    True for the array ``y`` in the file of samples. ``records``: recorded ranges instead of ``calibration``.
+    ``max_samples``, ``pictures``: how to read sample files. docs/quantisation.md explains all options. Raises OdcError,
+    but not for a model that misses its limits: see ``Quantized.verdict``.
     """
     from odc_mlir.quantizer import quantize as quantizer
 
@@ -428,7 +428,7 @@ def check_threads(count: int) -> None:
 
 
 def subgraph_of(signatures: Sequence[Signature], key: str) -> int:
-    """Return the subgraph of the signature ``key``; raise OptionError for an unknown signature."""
+    """Return the subgraph of the signature ``key``. Raises OptionError for an unknown signature."""
     for record in signatures:
         if record.key == key:
             return record.subgraph

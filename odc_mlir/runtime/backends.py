@@ -1,7 +1,7 @@
 """Backends that execute graphs on the host: our kernels, LiteRT (extra ``litert``) and onert (extra ``onert``).
 
-LiteRT runs each maximal sequence of consecutive operators that it accepts, on one thread and without delegates. Our
-kernels run the others. onert runs a model as a whole or not at all.
+LiteRT runs maximal sequences of consecutive operators that it accepts, on one thread and with no delegates. Our kernels
+run all other operators. onert runs a whole model or nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from odc_mlir.runtime.execution.units import (
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Consecutive ``operators`` of a graph, with their ``inputs`` and ``outputs`` as tensor indices of the graph.
+    """Consecutive ``operators`` of a graph. ``inputs`` and ``outputs`` are tensor indices of the graph.
 
     ``model`` holds only these operators. ``local`` maps tensor indices of the graph to tensor indices of ``model``.
     """
@@ -131,7 +131,7 @@ class _LitertUnits:
         self._litert: Any = interpreter
 
     def units(self) -> list[Unit]:
-        """Return a unit for each maximal sequence of operators that LiteRT accepts, and one for each other operator.
+        """Return a unit for each maximal sequence of operators that LiteRT accepts, and a unit for any other operator.
 
         In strict mode, raises UnsupportedError for an operator that LiteRT rejects.
         """
@@ -215,7 +215,7 @@ class LitertUnit:
         self._shapes: list[tuple[int, ...]] | None = None
 
     def resize(self, shapes: list[tuple[int, ...]]) -> None:
-        """Prepare for inputs of these shapes; raise LiteRT's exceptions."""
+        """Prepare for inputs of these shapes. Raises LiteRT's exceptions."""
         if shapes != self._shapes:
             self._shapes = None  # until all steps below have succeeded
             for index, shape in zip(self._inputs, shapes, strict=True):
@@ -224,7 +224,7 @@ class LitertUnit:
             self._shapes = shapes
 
     def prepare(self, shaped: SpecializedGraph) -> None:
-        """Resize to the known shapes; prepare our kernels if LiteRT rejects them."""
+        """Resize to the known shapes. Prepare our kernels if LiteRT rejects them."""
         if all(is_static(shaped.tensors[index].shape) for index in self.reads):
             try:
                 self.resize([shaped.tensors[index].static_shape for index in self.reads])
@@ -354,7 +354,7 @@ class OnertUnit:
         return 0
 
     def run(self, frame: Frame) -> None:
-        """Run the model; raise UnsupportedError with onert's message."""
+        """Run the model. Raises UnsupportedError with onert's message."""
         start = time.perf_counter()
         inputs = [np.ascontiguousarray(frame.value(index)) for index in self.reads]
         try:

@@ -1,7 +1,7 @@
 """The conformance suite of ``odc-plugin check``, for targets, codegen plugins and devices.
 
 The suite compiles small models, compares runs with host kernels, damages files, and compiles files that are no models.
-:func:`check_plugin` runs the suite in a separate process, so that a plugin can neither end nor stall the command.
+:func:`check_plugin` runs the suite in a separate process. A plugin can therefore neither end nor stall the command.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class _Suite:
         return f"{device.name}{', simulated' if device.simulated else ''}"
 
     def damage(self) -> str:
-        """Damaged binaries are refused or run, without other effects."""
+        """Damaged binaries are refused or run, and have no side effects."""
         load, packages = open_device(self._extension).load, self._packages().values()
         files = [
             (step.file, package.files.segment(step.file))

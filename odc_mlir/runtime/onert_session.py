@@ -33,12 +33,12 @@ class session(Session):  # onert's name
         return self
 
     def update_inputs_tensorinfo(self, new_infos: Sequence[tensorinfo]) -> None:
-        """Set the shapes of all inputs; raise SessionError."""
+        """Set the shapes of all inputs. Raises SessionError."""
         for index, info in enumerate(new_infos):
             self.set_input_tensorinfo(index, info)
 
     def infer(self, inputs_array: Any, *, measure: bool = False) -> Any:
-        """Run once, keep the outputs as ``outputs`` and return them; with ``measure``, also times in milliseconds."""
+        """Run once, keep the outputs as ``outputs`` and return them. With ``measure``, also times in milliseconds."""
         found = super().infer(inputs_array, measure=True)
         self.inputs, (self.outputs, metrics) = list(inputs_array), found
         return (self.outputs, metrics) if measure else self.outputs

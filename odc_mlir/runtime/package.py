@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """An input or output. Unknown dimensions are None; so are ``scale`` and ``zero_point`` unless per-tensor."""
+    """An input or output. Unknown dimensions are None. ``scale`` and ``zero_point`` are None if not per-tensor."""
 
     name: str
     shape: Shape | None
@@ -54,7 +54,7 @@ def tensor_spec(info: TensorInfo) -> TensorSpec:
 class Package:
     """An nnpackage in memory or on disk.
 
-    ``name``: the model's name in reports; ``measured``: measurements of its compilation on this machine; ``verdict``:
+    ``name``: the model's name in reports. ``measured``: measurements of its compilation on this machine. ``verdict``:
         the accuracy verdict if the model was quantised in the same call. ``trust_code``: consent to run machine code of
         the package that was not compiled on this machine. ``cache``: folder of the records of code compiled here
         (:mod:`odc_mlir.formats.trust`), by default in the user's cache.
@@ -81,7 +81,7 @@ class Package:
 
     @classmethod
     def from_path(cls, path: str | os.PathLike[str], *, trust_code: bool = False, cache: Path | None = None) -> Package:
-        """Open an nnpackage directory or zip; raise PackageError."""
+        """Open an nnpackage directory or zip. Raises PackageError."""
         return cls(read_package(path), trust_code=trust_code, cache=cache)
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
@@ -89,7 +89,7 @@ class Package:
 
         An unchanged package of ours is replaced. Raises PackageError if other files exist in the folder. With
         ``overwrite`` this is no error, and files that are no part of a package stay (:mod:`odc_mlir.formats.outputs`).
-        Machine code compiled by this process is recorded, so that it runs from ``path`` without consent.
+        Machine code compiled by this process is recorded. It runs from ``path`` without consent of the user.
         """
         write_package(self.files, path, overwrite=overwrite)
         trust.record(self.files)
@@ -123,7 +123,7 @@ class Package:
 
     @cached_property
     def model(self) -> Model:
-        """The primary model, or all models joined as in the manifest, as records; raises OdcError."""
+        """The primary model, or all models joined as in the manifest, as records. Raises OdcError."""
         manifest = self.files.manifest
         if manifest.is_connected:
             parts = [read_model(self.files.unchanged(path)) for path in manifest.models]
@@ -135,7 +135,7 @@ class Package:
 
     @cached_property
     def graph(self) -> Graph:
-        """The first subgraph of the package's model; raises ModelError or UnsupportedError."""
+        """The first subgraph of the package's model. Raises ModelError or UnsupportedError."""
         return build_graph(self.model, states=True)
 
     @cached_property
@@ -150,14 +150,15 @@ class Package:
 
     @cached_property
     def states(self) -> tuple[TensorSpec, ...]:
-        """Inputs of the states that runs keep. They are not part of :attr:`inputs`."""
+        """Inputs of the states that runs keep. These tensors are not part of :attr:`inputs`."""
         return tuple(tensor_spec(self.graph.tensors[state.input]) for state in self.graph.states)
 
     @cached_property
     def report(self) -> Report:
-        """Placement, cycles, bytes and modelled times as plain JSON data; see :mod:`odc_mlir.runtime.reporting.report`.
+        """Placement, cycles, bytes and modelled times as plain JSON data (see
+        :mod:`odc_mlir.runtime.reporting.report`).
 
-        The first access times every segment on the simulator. Reports for machines without a time model have only
+        The first access times every segment on the simulator. Reports for machines that have no time model contain only
         placement and bytes (:mod:`odc_mlir.runtime.reporting.report_object`). Raises PackageError if nothing is
         compiled.
         """
@@ -170,7 +171,7 @@ class Package:
 
     @cached_property
     def modelled(self) -> Modelled:
-        """Modelled time of one inference, as in the report; raises PackageError without a plan."""
+        """Modelled time of one inference, as in the report. Raises PackageError without a plan."""
         from odc_mlir.runtime.execution.plan import PlanExecutor
         from odc_mlir.runtime.reporting.report import modelled_inference
 
@@ -198,10 +199,10 @@ class Package:
     ) -> Executor:
         """Return an executor of the plan, or of the model on the backend host or litert.
 
-        The options are those of :func:`~odc_mlir.runtime.backends.graph_executor`. Without a ``context``, the next call
-        returns the same executor. ``threads``: number of threads of native code. ``trust_code``: consent, as for the
-        package. Raises PackageError if there is no plan or it does not fit the model. With ``strict``, raises the error
-        of an unusable segment.
+        The options are parameters of :func:`~odc_mlir.runtime.backends.graph_executor`. Without a ``context``, the next
+        call returns the same executor. ``threads``: number of threads of native code. ``trust_code``: consent, as for
+        the package. Raises PackageError if there is no plan or it does not fit the model. With ``strict``, raises the
+        error of an unusable segment.
         """
         options: dict[str, Any] = {"strict": strict, "max_bytes": max_bytes, "resize": resize}
         if backend == "npu":
@@ -231,7 +232,7 @@ class Package:
     ) -> PlanExecutor:
         """Return an executor of ``plan`` (the package's plan or a part of it) for ``graph`` (the package's model).
 
-        Raises errors for changed segments and untrusted machine code. ``trust_code`` and ``cache``: as for the package;
+        Raises errors for changed segments and untrusted machine code. ``trust_code`` and ``cache``: as for the package.
         ``options``: see :class:`~odc_mlir.runtime.execution.plan.PlanExecutor`.
         """
         from odc_mlir.runtime.execution.plan import PlanExecutor
@@ -248,7 +249,7 @@ class Package:
 
 
 def holds_model(path: Path) -> bool:
-    """Return whether ``path`` is a model file or a package, by content; raise OSError."""
+    """Return whether ``path`` is a model file or a package, by content. Raises OSError."""
     if is_package(path):
         return True
     with path.open("rb") as file:

@@ -45,7 +45,7 @@ _OTHER_MODEL = "RUN_MODEL"
 
 
 class Recorder:
-    """Recorder of tensors that executors of ``graph`` compute. Call :meth:`run` for each run, then :meth:`take`.
+    """Recorder of tensors that executors of ``graph`` compute. Call :meth:`run` once per run, then :meth:`take`.
 
     Tensors inside segments are not visible. A recorder is not thread-safe.
     """
@@ -54,7 +54,7 @@ class Recorder:
         self.graph = graph
         self.inputs, self.expected = float_tensors(graph)
         room = max(1, min(_BUFFER_ELEMENTS, _ALL_BUFFERS_ELEMENTS // max(1, len(self.expected))))
-        # Subgraphs of other model files are not recorded: they have separate names and are not quantised.
+        # Subgraphs of other model files are not recorded: tensors have separate names and are not quantised.
         self._graphs = _own_graphs(graph)
         slots: dict[int, list[TensorGatherer | None]] = {
             id(found): [None] * len(found.tensors) for found in self._graphs
@@ -78,7 +78,7 @@ class Recorder:
         self._main = slots[id(self.graph)]
 
     def run(self, executor: Executor, inputs: Sequence[Any], observe: Observer | None = None) -> list[Array]:
-        """Run ``executor`` on ``inputs``, record tensors, and return the outputs; raise the executor's errors.
+        """Run ``executor`` on ``inputs``, record tensors, and return the outputs. Raises the executor's errors.
 
         A failed run counts only if it computed a tensor.
         """
@@ -120,7 +120,7 @@ class Recorder:
         return watch
 
     def take(self, digest: str = "") -> Records:
-        """Return the records of the runs since the last call; ``digest``: digest of the model, if known."""
+        """Return the records of the runs since the last call. ``digest``: digest of the model, if known."""
         return self.leave(digest).records()
 
     def leave(self, digest: str = "") -> Gathered:
@@ -139,7 +139,7 @@ class Recorder:
 
 
 class Gathered:
-    """Values of some runs in ``slots`` by tensor, mostly not evaluated yet; ``records``: other data about the runs."""
+    """Values of some runs in ``slots`` by tensor, mostly not evaluated yet. ``records``: other data about the runs."""
 
     def __init__(self, records: Records, slots: list[tuple[TensorKey, TensorGatherer]]) -> None:
         self._records = records
@@ -151,7 +151,7 @@ class Gathered:
         return sum(slot.nbytes for _, slot in self._slots)
 
     def records(self, between: Callable[[], object] = bool) -> Records:
-        """Evaluate the values, calling ``between`` after each tensor; drop them and return the records."""
+        """Evaluate the values, calling ``between`` after each tensor. Drop them and return the records."""
         for key, slot in self._slots:
             statistics = slot.take()
             if statistics.runs_seen:
@@ -172,11 +172,11 @@ def record(
 ) -> Records:
     """Run ``model`` on ``samples``, each a list of arrays in graph input order, and return the records.
 
-    ``model``: a model file or its bytes, an nnpackage, a model's records, or an executor. ``max_runs`` limits the
-        number of samples. Variables and other state are reset before each sample, or only once with ``keep_state``.
+    ``model``: a model file, the bytes of a model file, an nnpackage, records, or an executor. ``max_runs`` limits the
+    number of samples. Variables and other state are reset before every sample, or only once if ``keep_state``.
     ``store``: a store, or its path, that receives records and the last raw inputs from time to time. ``findings`` of
-        the result describe defects of the data and tensors without values. Raises InputError if there is no sample or a
-        sample does not fit, and other OdcErrors.
+    the result describe defects of the data and tensors without values. Raises InputError if there is no sample or a
+    sample does not fit, and other OdcErrors.
     """
     from odc_mlir.calibration.records import RecordStore
 
@@ -213,7 +213,7 @@ def record(
 
 
 class _Batch:
-    """Runs on inputs of the same shapes. Their records are added to ``found`` and to the store together."""
+    """Runs on inputs of the same shapes. Records of all these runs are added to ``found`` and to the store together."""
 
     def __init__(self, recorder: Recorder, store: RecordStore | None, found: Records) -> None:
         self._recorder, self._store, self._found = recorder, store, found

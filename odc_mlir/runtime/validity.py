@@ -1,8 +1,8 @@
 """Checks of packages that neither load nor compile anything.
 
-:func:`check` tests whether a package runs unchanged on this machine: versions of formats, compiler and target, features
-of the processor, host kernels, checksums of binaries, and the origin of machine code. :func:`verify_package` tests the
-integrity of all members.
+:func:`check` tests whether a package runs unchanged on this machine. It compares versions of formats, compiler and
+target, features of the processor, host kernels, checksums of binaries, and the origin of machine code.
+:func:`verify_package` tests the integrity of all members.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _unknown_kernels(model: bytes) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Result of one check of ``what``: its ``problem`` (None if the check passed), and a ``note`` for users."""
+    """Result of a check of ``what``: ``problem`` (None if the check passed), and a ``note`` for users."""
 
     what: str
     problem: str | None = None
@@ -184,7 +184,7 @@ def _check_member(files: PackageFiles, name: str) -> None:
 
 
 def _check_segment(files: PackageFiles, extension: str, segment: str) -> None:
-    """Check the binary of a segment. Parse native code, as it may be for another machine; let devices load others."""
+    """Check the binary of a segment. Parse native code, as it may be for another machine. Let devices load the rest."""
     data, device = files.segment(segment), open_device(extension)
     if extension == HERE:
         parse_native_segment(data)

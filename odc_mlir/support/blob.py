@@ -1,7 +1,7 @@
 """Bytes of constants, stored once.
 
 A :class:`Blob`, the value of a ``#circle.blob`` attribute, has read-only bytes and their SHA-256 digest. IR text refers
-to a blob by a handle, ``sha256_4f5a…``. MLIR's resource section holds the bytes; without them, the blob is unresolved.
+to a blob by a handle, ``sha256_4f5a…``. MLIR's resource section holds the bytes. Without them, the blob is unresolved.
 """
 
 from __future__ import annotations

@@ -224,8 +224,8 @@ class _Expansion:
 class OdcParser(Parser):
     """Extension of xDSL's parser for bytes of constants and Unicode text in strings.
 
-    As in upstream MLIR, hexadecimal elements of a dense attribute of reals are bit patterns; xDSL reads integers. Each
-    tensor type is parsed once, because most of the parsing time is spent in lexing types.
+    As in upstream MLIR, hexadecimal elements of a dense attribute of reals are bit patterns. The parser of xDSL reads
+    integers. Each tensor type is parsed once, because most of the parsing time is spent in lexing types.
     """
 
     def __init__(self, ctx: Context, input: str, name: str = "<unknown>", positions: Positions | None = None) -> None:

@@ -1,6 +1,6 @@
 """``odc-mlir``: commands by name, completion for shells, the sample files, and all steps for one model.
 
-``odc-mlir compile MODEL`` is ``odc-compile MODEL``; ``odc-mlir MODEL`` lints, quantises, compiles and compares a model.
+``odc-mlir compile MODEL`` is ``odc-compile MODEL``. ``odc-mlir MODEL`` lints, quantises, compiles and compares a model.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 def commands() -> dict[str, str]:
-    """Return modules by command name without ``odc-``; for example, ``compile`` is the module of ``odc-compile``."""
+    """Return modules by command name without ``odc-``. For example, ``compile`` is the module of ``odc-compile``."""
     files = sorted(Path(__file__).parent.glob("odc_*.py"))
     return {path.stem.removeprefix("odc_"): f"odc_mlir.tools.{path.stem}" for path in files}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; return its exit code."""
+    """Run a command. Return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     name, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
     if name in (own := {"completion": _completion, "samples": _samples}):
@@ -153,7 +153,7 @@ def _body(arguments: argparse.Namespace) -> int:
 
 
 def _steps(arguments: argparse.Namespace, folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield the commands with their arguments; raise OptionError for a float model without samples."""
+    """Yield the commands with their arguments. Raises OptionError for a float model without samples."""
     from odc_mlir.runtime import api
     from odc_mlir.runtime.auto.aim import is_quantized
 

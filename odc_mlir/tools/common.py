@@ -1,7 +1,8 @@
 """Shared parts of all commands: common flags, log output, and conversion of exceptions to one line and an exit code.
 
-Exit codes: 0 success; 1 a user error (any OdcError or OSError) or a negative result; 2 wrong usage; 3 a defect of
-odc-mlir, with a reproducer file; 130 an interrupt. This module imports little, so that ``--help`` is immediate.
+Exit codes: 0 for success, 1 for a user error (any OdcError or OSError) or a negative result, 2 for wrong usage, 3 for a
+defect of odc-mlir (with a reproducer file), 130 for an interrupt. This module imports little, so that ``--help`` is
+immediate.
 """
 
 from __future__ import annotations
@@ -168,7 +169,7 @@ def options_below(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 @contextmanager
 def _seldom_collected(*, ends_process: bool) -> Iterator[None]:
-    """Raise the garbage collector's threshold in this block; ``ends_process``: skip the collection at its end."""
+    """Raise the garbage collector's threshold in this block. ``ends_process``: skip the collection at its end."""
     from odc_mlir.support.collection import seldom_collected
 
     atexit.unregister(gc.freeze)  # keeps a single registration if a process runs several commands
@@ -206,7 +207,7 @@ def tool(
 
 
 def add_command(commands: Any, name: str, help: str, body: Body, **keywords: Any) -> argparse.ArgumentParser:
-    """Add the subcommand ``name``, which runs ``body``; return its parser."""
+    """Add the subcommand ``name``, which runs ``body``. Return its parser."""
     parser: argparse.ArgumentParser = commands.add_parser(
         name, help=help, allow_abbrev=False, **{"description": help, **keywords}
     )
@@ -236,7 +237,7 @@ def guarded(
     debug: bool = False,
     argv: Sequence[str] | None = None,
 ) -> int:
-    """Return the exit code of ``call()``; print every exception as one line on stderr (see the module's docstring)."""
+    """Return the exit code of ``call()``. Print every exception as one line on stderr (see the module's docstring)."""
     # A later import of numpy reads this variable. More threads do not pay off for models of this size.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     interrupts = current_handler()
@@ -300,7 +301,7 @@ def add_verify_each(parser: argparse.ArgumentParser, default: str) -> None:
 
 
 def add_before(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Add the flag ``--before PASS=PIPELINE``; see :func:`passes_before`."""
+    """Add the flag ``--before PASS=PIPELINE`` (see :func:`passes_before`)."""
     text = "insert PIPELINE before PASS in all stages"
     parser.add_argument("--before", action="append", default=[], metavar="PASS=PIPELINE", help=text)
 
@@ -324,7 +325,7 @@ def add_time_limit(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def limited_time(seconds: float | None) -> Iterator[None]:
-    """Raise TimeLimitError in this block after ``seconds``; raise OptionError unless they are positive."""
+    """Raise TimeLimitError in this block after ``seconds``. Raises OptionError unless ``seconds`` is positive."""
     if seconds is None:
         yield
         return
@@ -356,7 +357,7 @@ def size(text: str) -> int:
 
 
 def write_reproducer(prog: str, argv: Sequence[str]) -> str | None:
-    """Write the current exception, command line and versions to a new file; return its path, or None on failure."""
+    """Write the current exception, command line and versions to a new file. Return its path, or None on failure."""
     import platform
     import traceback
 
@@ -371,7 +372,7 @@ def write_reproducer(prog: str, argv: Sequence[str]) -> str | None:
 
 
 def write_crash_file(prog: str, suffix: str, text: str) -> str | None:
-    """Write ``text`` to a new file in the temporary directory; return its path, or None on failure."""
+    """Write ``text`` to a new file in the temporary directory. Return its path, or None on failure."""
     import tempfile
 
     try:
@@ -400,20 +401,20 @@ def _fail(prog: str, text: str, code: int, debug: bool) -> int:
 class PrintableStream:
     """Text stream that escapes control characters. It drops output to a closed pipe: files and exit code still matter.
 
-    ``stream``: the underlying stream, for progress that moves the cursor; ``name``: its name in system errors
+    ``stream``: the underlying stream, for progress that moves the cursor. ``name``: its name in system errors
     """
 
     def __init__(self, stream: TextIO, name: str = STDOUT_NAME) -> None:
         self.stream, self._name = stream, name
 
     def write(self, text: str) -> int:
-        """Write ``text``, escaped; return its length."""
+        """Write ``text``, escaped. Return its length."""
         with self._reaching():
             self.stream.write(printable(text))
         return len(text)
 
     def flush(self) -> None:
-        """Flush the stream; system errors name it."""
+        """Flush the stream. System errors name it."""
         with self._reaching():
             self.stream.flush()
 

@@ -45,7 +45,7 @@ class Output(NamedTuple):
 
 
 class Input(NamedTuple):
-    """Declaration of an input argument. ``stdin``: ``-`` is standard input; ``own``: the command reads it itself."""
+    """Declaration of an input argument. ``stdin``: ``-`` is standard input. ``own``: the command reads it itself."""
 
     stdin: bool = True
     own: bool = False
@@ -106,7 +106,7 @@ def role_of(action: argparse.Action) -> Output | Input | None:
 
 
 class Files:
-    """Outputs of one call. ``kinds``: by argument name; ``uses_stdout``: an output goes to standard output.
+    """Outputs of one call. ``kinds``: by argument name. ``uses_stdout``: an output goes to standard output.
 
     If an output cannot be written, the command still writes the other outputs, and then fails.
     """
@@ -120,7 +120,7 @@ class Files:
         self._failed: list[OdcError | OSError] = []
 
     def write(self, name: str, make: Callable[[], bytes | str], default: str | None = None) -> bool:
-        """Write the result of ``make`` to the file of the argument ``name``, if given; return whether this succeeded.
+        """Write the result of ``make`` to the file of the argument ``name``, if given. Return whether this succeeded.
 
         ``default``: the file if the argument is missing
         """
@@ -140,7 +140,7 @@ class Files:
 
     @contextmanager
     def writing(self, path: str) -> Iterator[None]:
-        """Keep the first failure to write an output in this block; :meth:`finish` raises it after all other work."""
+        """Keep the first failure to write an output in this block. :meth:`finish` raises it after all other work."""
         try:
             yield
         except (OdcError, OSError) as error:
@@ -167,7 +167,7 @@ class Files:
         return [error_text(error) for error in failed if not isinstance(error, BrokenPipeError)]
 
     def write_json(self, name: str, make: Callable[[], object]) -> bool:
-        """Write the result of ``make`` as JSON text; see :meth:`write`."""
+        """Write the result of ``make`` as JSON text (see :meth:`write`)."""
         from dataclasses import asdict
 
         return self.write(name, lambda: json.dumps(make(), indent=1, default=asdict) + "\n")
@@ -251,7 +251,7 @@ def shown(text: str) -> str:
 
 @contextmanager
 def opened(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> Iterator[None]:
-    """Check all files in ``arguments``, replace ``-`` by a file, and set ``arguments.files``; raise OdcError."""
+    """Check all files in ``arguments``, replace ``-`` by a file, and set ``arguments.files``. Raises OdcError."""
     from odc_mlir.formats.outputs import check_output
 
     actions = list(_actions(parser, arguments))
@@ -305,7 +305,7 @@ def _check_any_reader(arguments: argparse.Namespace) -> None:
 
 
 def _checked_inputs(arguments: argparse.Namespace, action: argparse.Action, role: Input) -> list[str]:
-    """Return the existing files of an argument without standard input; raise OptionError."""
+    """Return the existing files of an argument without standard input. Raises OptionError."""
     value = getattr(arguments, action.dest, None)
     if role.stdin and value is not None:
         named = [STANDARD if item in _STDIN_PATHS else item for item in (value if isinstance(value, list) else [value])]

@@ -51,7 +51,7 @@ class Printer:
 
 
 def generate_text(arguments: argparse.Namespace, model: str) -> None:
-    """Print the continuation of --prompt, then speed and energy; raise OdcError."""
+    """Print the continuation of --prompt, then speed and energy. Raises OdcError."""
     from odc_mlir.formats.tokenizer import read_tokenizer
     from odc_mlir.runtime.session import Session
 

@@ -25,7 +25,7 @@ _RULE = "=" * 35
 
 
 class MemoryPoll:
-    """Resident memory in kB after each phase, from Linux's process files; disabled unless ``active``."""
+    """Resident memory in kB after each phase, from Linux's process files. Disabled unless ``active``."""
 
     def __init__(self, active: bool) -> None:
         self.active = active

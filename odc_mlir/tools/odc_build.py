@@ -95,7 +95,7 @@ def _tool(command: str) -> Any:
 
 
 def options_of(command: str, words: Sequence[str]) -> dict[str, StepOption]:
-    """Return the options of a command by name, from its parser; ``words`` name its subcommand."""
+    """Return the options of a command by name, from its parser. ``words`` name its subcommand."""
     from odc_mlir.flow import StepOption
 
     parser = _tool(command).build_parser()
@@ -113,7 +113,7 @@ def options_of(command: str, words: Sequence[str]) -> dict[str, StepOption]:
 
 
 def call_command(command: str, arguments: Sequence[str]) -> int:
-    """Run one of our commands in this process and return its exit code; raise KeyboardInterrupt."""
+    """Run one of our commands in this process and return its exit code. Raises KeyboardInterrupt."""
     code = int(_tool(command).main(list(arguments)))
     if code == EXIT_INTERRUPTED:
         raise KeyboardInterrupt
@@ -121,7 +121,7 @@ def call_command(command: str, arguments: Sequence[str]) -> int:
 
 
 def read_flow(path: str, target: str) -> Flow:
-    """Read the flow in a file; its suffix determines the format. Raise OptionError."""
+    """Read the flow in a file. The suffix determines the format. Raises OptionError."""
     from odc_mlir.flow import read_cfg, read_toml, read_workflow
 
     suffix = Path(path).suffix.lower()

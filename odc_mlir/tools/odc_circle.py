@@ -192,7 +192,7 @@ def _resize(arguments: argparse.Namespace, module: ModuleOp) -> ModuleOp:
 
 
 def _shapes(text: str) -> list[tuple[int, ...]]:
-    """Parse ``[1,3],[4]`` as shapes; raise OptionError."""
+    """Parse ``[1,3],[4]`` as shapes. Raises OptionError."""
     try:
         found = json.loads(f"[{text}]")
     except ValueError:
@@ -217,7 +217,7 @@ def _extract(arguments: argparse.Namespace, module: ModuleOp) -> ModuleOp:
 
 
 def _numbers(text: str, count: int) -> set[int]:
-    """Parse ``1,3-5`` as numbers below ``count``; raise OptionError."""
+    """Parse ``1,3-5`` as numbers below ``count``. Raises OptionError."""
     found: set[int] = set()
     for item in text.split(","):
         first, dash, last = item.strip().partition("-")

@@ -81,7 +81,7 @@ Status = Literal["good", "note", "problem"]
 
 @dataclass(frozen=True, slots=True)
 class SystemFact:
-    """A finding about the installation; ``hint`` is the remedy for a problem."""
+    """A finding about the installation. ``hint`` is the remedy for a problem."""
 
     area: str
     name: str
@@ -228,12 +228,12 @@ class CacheUsage:
 
 
 def cache_usage() -> list[CacheUsage]:
-    """Return the usage of the cache by kind; raise OptionError if no folder can hold the cache."""
+    """Return the usage of the cache by kind. Raises OptionError if no folder can hold the cache."""
     return [_usage(folder) for folder in _kinds(cache_folder())]
 
 
 def clean_cache(kinds: frozenset[str] | None = None) -> list[CacheUsage]:
-    """Remove all entries, or entries of some ``kinds``; return the removed usage; raise OptionError."""
+    """Remove all entries, or entries of some ``kinds``. Return the removed usage. Raises OptionError."""
     folders = {folder.name: folder for folder in _kinds(cache_folder())}
     unknown = sorted((kinds or frozenset()) - folders.keys())
     if unknown:
@@ -248,7 +248,7 @@ def clean_cache(kinds: frozenset[str] | None = None) -> list[CacheUsage]:
 
 
 def prune_cache() -> list[CacheUsage]:
-    """Remove leftovers and entries beyond the limit; return the removed usage; raise OptionError."""
+    """Remove leftovers and entries beyond the limit. Return the removed usage. Raises OptionError."""
     from odc_mlir.runtime.auto.artefacts import prune
 
     text = os.environ.get(LIMIT_VARIABLE) or str(DEFAULT_LIMIT_MB)

@@ -51,7 +51,7 @@ def _body(arguments: argparse.Namespace) -> None:
 
 
 def listing(path: str) -> str:
-    """Return the whole program in the .npu file at ``path`` as text; raise ModelError or PackageError."""
+    """Return the whole program in the .npu file at ``path`` as text. Raises ModelError or PackageError."""
     from odc_mlir.isa import container
     from odc_mlir.isa.assembly import write_listing
 
@@ -66,7 +66,7 @@ def _existing(path: str) -> Path:
 
 
 def describe(path: str) -> Document:
-    """Describe the file or folder at ``path`` as a document; its ``format`` is the kind of file.
+    """Describe the file or folder at ``path`` as a document. ``format`` is the kind of file.
 
     Raises OdcError for unreadable and malformed files, ModelError for a file of unknown kind.
     """

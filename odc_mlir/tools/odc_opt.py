@@ -295,7 +295,7 @@ class _Run:
     viewers: list[Viewer] = field(default_factory=list)
 
     def process_all(self) -> tuple[list[bytes], list[str]]:
-        """Process each piece of the input; return the outputs and the differences from expected errors."""
+        """Process each piece of the input. Return the outputs and the differences from expected errors."""
         from odc_mlir.support.locations import Positions
 
         outputs: list[bytes] = []

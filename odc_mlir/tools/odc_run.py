@@ -225,7 +225,7 @@ def _check_prompt(arguments: argparse.Namespace) -> None:
 
 
 def _parse_shapes(text: str) -> dict[int, tuple[int, ...]] | None:
-    """Parse ``'[0,[1,2],2,[]]'`` as {0: (1, 2), 2: ()}; return an empty mapping for ``h5``, or None for empty text."""
+    """Parse ``'[0,[1,2],2,[]]'`` as {0: (1, 2), 2: ()}. Return {} for ``h5``, and None for empty text."""
     import json
 
     if not text:
@@ -345,7 +345,7 @@ def _wanted(
 
 
 def _run_all(run: Run, session: Session | None) -> list[list[Array]]:
-    """Run warm-up and timed runs over all samples, by ``session`` if given; return the outputs of the last pass."""
+    """Run warm-up and timed runs over all samples, by ``session`` if given. Return the outputs of the last pass."""
     from odc_mlir.formats.samples import random_inputs
     from odc_mlir.runtime.execution.graph import index_limits
 

@@ -1,7 +1,7 @@
 """Parts of ``odc-opt``: the passes to run, their help, printed IR, timing, and ``--verify-diagnostics``.
 
 A comment such as ``// expected-error @below {{scale is inf}}`` in the input expects an error whose text contains the
-text in braces. ``@below``, ``@above``, ``@+2`` or ``@-1`` gives the error's line; the default is the comment's line.
+text in braces. ``@below``, ``@above``, ``@+2`` or ``@-1`` gives the error's line. The default is the comment's line.
 ``@unknown`` expects an error without a line.
 """
 
@@ -128,7 +128,7 @@ def text_of(item: ModulePass) -> str:
 
 
 def requested(arguments: argparse.Namespace) -> Iterator[StagedPass]:
-    """Yield the passes to run, without ``--before``; raise OdcError for wrong names, options, reproducers."""
+    """Yield the passes to run, without ``--before``. Raises OdcError for wrong names, options, reproducers."""
     from odc_mlir import pipelines
     from odc_mlir.transforms.partition.odc_set_target import OdcSetTargetPass
 
@@ -169,7 +169,7 @@ _LINE = re.compile(r":(\d+):\d+$")
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Expectation of the comment in ``line``; ``about``: line of the error, None if unknown."""
+    """Expectation of the comment in ``line``. ``about``: line of the error, None if unknown."""
 
     kind: str
     line: int

@@ -120,7 +120,7 @@ def _random_samples(model: str) -> list[list[Array]]:
 
 
 def all_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the keyword arguments of ``odc_mlir.quantize`` for all flags; raise OptionError for unreadable values."""
+    """Return the keyword arguments of ``odc_mlir.quantize`` for all flags. Raises OptionError for unreadable values."""
     options = {name: getattr(arguments, _argument(name)) for name, declared in OPTIONS.items() if declared.group}
     options |= {name: getattr(arguments, name) for name in ("scheme", "evaluation", "max_samples", "records")}
     options["target"] = arguments.target if arguments.target is not None else _target_of_environment()
@@ -227,7 +227,8 @@ def _numbers(flag: str, text: str | None) -> tuple[float, ...]:
 
 
 def progress_on_stderr(prog: str, quiet: bool) -> Callable[[str, int, int | None], None] | None:
-    """Return a function that prints progress in one line of the terminal; None if ``quiet``, or without a terminal.
+    """Return a function that prints progress in one line of the terminal, or None if ``quiet`` or if there is no
+    terminal.
 
     The remaining time is estimated from the numbers of finished and remaining models. ``-v`` logs progress anywhere.
     """

@@ -136,7 +136,7 @@ def backend_of_settings(package: Package | None) -> Backend:
 
 
 def threads_of_settings(package: Package | None) -> int:
-    """Return the number of threads of native code (NUM_THREADS); raise OptionError for an invalid value."""
+    """Return the number of threads of native code (NUM_THREADS). Raises OptionError for an invalid value."""
     return _settings(package).threads
 
 
@@ -149,7 +149,7 @@ def _settings(package: Package | None) -> Settings:
 def session_of_settings(
     arguments: argparse.Namespace, model: str, package: Package | None, executor: Executor
 ) -> Session | None:
-    """Return a session that compiles on the device if OnDeviceCompilation is on, else None; raise OdcError."""
+    """Return a session that compiles on the device if OnDeviceCompilation is on, else None. Raises OdcError."""
     from odc_mlir.runtime.auto.aim import why_not
     from odc_mlir.runtime.session import Session
     from odc_mlir.runtime.session.settings import ENABLE

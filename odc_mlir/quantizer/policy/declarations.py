@@ -1,8 +1,8 @@
-"""Options of quantising, each declared once: name, type, default, help and the schemes that it applies to.
+"""Declarations of options of quantising: name, type, default, help and schemes.
 
 The signature of ``odc_mlir.quantize``, the flags of ``odc-quantize``, the checks in
 :mod:`odc_mlir.quantizer.policy.options` and the tables of ``docs/commands.md`` derive from :class:`QuantizeOptions`.
-The module imports nothing heavy, because commands build their parsers before they need numpy.
+The module imports nothing heavy, because commands build parsers before they need numpy.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 # Schemes that an option applies to: all; schemes that quantise values; weight-only schemes; schemes with a wider scheme
 # for values; schemes that mix with another scheme. BY_SCHEME: the scheme itself checks the option.
 ANY, OF_VALUES, OF_WEIGHTS, OF_WIDER, OF_MIXED, BY_SCHEME = "any", "values", "weights", "wider", "mixed", "by scheme"
-# Groups of flags. Options without a group have no flag of their own.
+# Groups of flags. Options with no group have no separate flag.
 COMMON, TYPES, ACCURACY, BUDGET, LIMITS = "common", "types", "accuracy", "budget", "limits"
 
 
@@ -54,7 +54,7 @@ class OptionDeclaration:
 
 
 def option(default: Any, help: str = "", group: str = "", **more: Any) -> Any:
-    """Return a dataclass field with its declaration; a callable ``default`` is a factory."""
+    """Return a dataclass field with its declaration. A callable ``default`` is a factory."""
     metadata = {"option": OptionDeclaration(help, group, **more)}
     if callable(default):
         return field(default_factory=default, metadata=metadata)
@@ -78,7 +78,7 @@ _BOUNDARY = "type of one {0}, or of all: float, quantized, int8, uint8 or int16 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizeOptions:
-    """Options of quantising, except the samples; ``docs/quantisation.md`` explains each."""
+    """Options of quantising, except the samples. ``docs/quantisation.md`` explains each."""
 
     scheme: str = option("int8", "element types (int8)", choices=SCHEME_NAMES, applies_to=BY_SCHEME)
     max_drop: float | None = option(

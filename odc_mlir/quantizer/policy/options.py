@@ -1,4 +1,4 @@
-"""Options of the quantiser: their text forms, their defaults and the schemes that they apply to.
+"""Options of the quantiser: text forms, defaults, and checks against the scheme.
 
 Text, or a JSON file in the format of ONE's quantiser, gives precisions of single layers by result names. An entry with
 ``alternate`` has several variants of names, and exactly one variant must be in the graph.
@@ -39,7 +39,7 @@ BOUNDARY_TYPES = (FLOAT, declarations.QUANTIZED, *CODE_DTYPES)
 
 
 def parse_boundary(entries: Sequence[str] | Mapping[str, str] | str) -> dict[str, str]:
-    """Return types by name from ``NAME=TYPE``; ``TYPE`` alone has the empty name. Raise OptionError."""
+    """Return types by name from ``NAME=TYPE``. ``TYPE`` alone has the empty name. Raise OptionError."""
     if isinstance(entries, Mapping):
         entries = [f"{name}={type}" if name else str(type) for name, type in entries.items()]
     elif isinstance(entries, str):
@@ -61,7 +61,7 @@ def parse_boundary(entries: Sequence[str] | Mapping[str, str] | str) -> dict[str
 
 
 def parse_parameters(entries: Sequence[str] | Mapping[str, tuple[float, int]]) -> dict[str, tuple[float, int]]:
-    """Return scales and zero points by name from ``NAME=SCALE:ZERO``; raise OptionError."""
+    """Return scales and zero points by name from ``NAME=SCALE:ZERO``. Raises OptionError."""
     given = (
         {name: f"{scale!r}:{zero}" for name, (scale, zero) in entries.items()}
         if isinstance(entries, Mapping)
@@ -80,14 +80,14 @@ def parse_parameters(entries: Sequence[str] | Mapping[str, tuple[float, int]]) -
 
 
 def parse_copies(entries: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
-    """Return the source of each tensor's parameters from ``TO=FROM`` with escaped ``=``; raise OptionError if wrong."""
+    """Return the source of each tensor's parameters from ``TO=FROM`` with escaped ``=``. Raises OptionError."""
     if isinstance(entries, Mapping):
         return dict(entries)
     return dict(_assigned(entries, "a copy of parameters", "TO=FROM"))
 
 
 def parse_states(entries: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
-    """Return states as output -> input of the next run, from ``OUT=IN``; no states from ``none``."""
+    """Return states as output -> input of the next run, from ``OUT=IN``. ``none`` means no states."""
     if isinstance(entries, str):
         entries = [entries]
     pairs = () if not isinstance(entries, Mapping) and list(entries) == ["none"] else pairs_of(entries)
@@ -113,7 +113,7 @@ _LAYER_FIELDS = ("name", "names", "dtype", "granularity", "alternate")
 
 @dataclass(frozen=True, slots=True)
 class PrecisionChoice:
-    """Precision of one layer, and the granularity of its weights (None: the granularity of the model)."""
+    """Precision of a layer, and the granularity of the weights (None: the granularity of the model)."""
 
     precision: str
     granularity: str | None = None
@@ -121,7 +121,7 @@ class PrecisionChoice:
 
 @dataclass(frozen=True, slots=True)
 class PrecisionEntry:
-    """One entry: names of layers under each of its variants, first the name as written."""
+    """An entry with names of layers by variant. The first variant is the name as written."""
 
     variants: tuple[tuple[str, ...], ...]
     choice: PrecisionChoice
@@ -129,14 +129,14 @@ class PrecisionEntry:
 
 @dataclass(frozen=True, slots=True)
 class PrecisionPlan:
-    """Requested precisions; ``scheme`` and ``granularity`` are None if not given."""
+    """Requested precisions. ``scheme`` and ``granularity`` are None if not given."""
 
     scheme: str | None = None
     granularity: str | None = None
     layers: tuple[PrecisionEntry, ...] = field(default=())
 
     def resolve(self, names: Sequence[str]) -> dict[str, PrecisionChoice]:
-        """Return the choices by layer name; raise OptionError for unknown and repeated names."""
+        """Return the choices by layer name. Raises OptionError for unknown and repeated names."""
         known, found = set(names), dict[str, PrecisionChoice]()
         for layer in self.layers:
             for name in _variant(layer, known):
@@ -159,7 +159,7 @@ def _variant(layer: PrecisionEntry, known: set[str]) -> tuple[str, ...]:
 
 
 def parse_overrides(text: str) -> tuple[PrecisionEntry, ...]:
-    """Parse ``name:precision,name:precision``; names may contain colons, and commas as ``\\,``. Raise OptionError."""
+    """Parse ``name:precision,name:precision``. Names may contain colons, and commas as ``\\,``. Raise OptionError."""
     layers = []
     for entry in filter(None, pieces(text, ",")):
         name, colon, precision = entry.rpartition(":")
@@ -178,7 +178,7 @@ def overrides_text(precisions: Mapping[str, str]) -> str:
 
 
 def read_config(path: str | os.PathLike[str]) -> PrecisionPlan:
-    """Return the plan in a JSON file; raise an OptionError that names the file if it is unreadable or invalid."""
+    """Return the plan in a JSON file. Raises an OptionError that names the file if it is unreadable or invalid."""
     with located(os.fspath(path)):
         with parsing("cannot read the configuration", OptionError), open(path, encoding="utf-8") as file:
             content = json.load(file)
@@ -225,7 +225,7 @@ def _names(content: Any) -> tuple[str, ...]:
 
 
 def _granularity(value: Any) -> str:
-    """Parse a granularity; ``layer`` is ONE's name for one scale per tensor."""
+    """Parse a granularity. ``layer`` is ONE's name for one scale per tensor."""
     return _known("granularity", "tensor" if value == "layer" else value, schemes.GRANULARITIES)
 
 
@@ -262,13 +262,13 @@ SCHEMES_OF: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options(declarations.QuantizeOptions):
-    """Checked options; ``plan`` holds the precisions of ``overrides``, ``config`` or a file given as ``mixed``."""
+    """Checked options. ``plan`` holds the precisions of ``overrides``, ``config`` or a file given as ``mixed``."""
 
     plan: PrecisionPlan = field(default_factory=PrecisionPlan)
 
     @property
     def definition(self) -> Scheme:
-        """The scheme with its granularity and form of weights; raises OptionError if these contradict."""
+        """The scheme with its granularity and form of weights. Raises OptionError if these contradict."""
         found, granularity = schemes.scheme(self.scheme), self.granularity
         if self.reader == LITERT and found.activations == "uint8":
             granularity = granularity or "tensor"  # LiteRT's only granularity of uint8 weights
@@ -279,14 +279,14 @@ class Options(declarations.QuantizeOptions):
 
     @property
     def equalizations(self) -> tuple[str, ...]:
-        """Equalisations to try, without any first; no others if parameters of tensors are given."""
+        """Equalisations to try, first none. If parameters of tensors are given, only none."""
         if self.equalize != AUTO:
             return (self.equalize,)
         return EQUALIZE if self.help and not self.gives_parameters else EQUALIZE[:1]
 
     @property
     def chosen_headroom(self) -> float:
-        """Headroom of the first trial, as a part of the observed range; with 8 bits, help may choose more later."""
+        """Headroom of the first trial, as a part of the observed range. With 8 bits, help may choose more later."""
         if self.headroom is not None:
             return self.headroom
         return WIDE_HEADROOM if self.has_codes_to_spare else 0.0
@@ -337,7 +337,7 @@ def is_pattern_file(equalize: str) -> bool:
 
 
 def share_moved(equalize: str) -> float:
-    """Return the part of activation ranges that moves to weights, by default a half; raise OptionError."""
+    """Return the part of activation ranges that moves to weights, by default a half. Raises OptionError."""
     kind, colon, text = equalize.partition(":")
     if kind != "activations" or not colon:
         return 0.5
@@ -351,7 +351,7 @@ def share_moved(equalize: str) -> float:
 
 
 def make_options(*, overrides: Any = None, config: Any = None, mixed: Any = AUTO, **given: Any) -> Options:
-    """Return checked options; None counts as not given, and switches may be bools. Raise OptionError if wrong."""
+    """Return checked options. None counts as not given, and switches may be bools. Raises OptionError."""
     if unknown := next((name for name in given if name not in OPTIONS), None):
         raise OptionError(f"unknown option {unknown!r}", hint=f"{did_you_mean(unknown, OPTIONS)}see the documentation")
     given = {name: _plain(name, value) for name, value in given.items() if value is not None}
@@ -384,7 +384,7 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def parse_patterns(names: str | Sequence[str]) -> tuple[str, ...]:
-    """Return names of patterns from a list or a text with commas, in any case; raise OptionError for unknown names."""
+    """Return names of patterns from a list or a text with commas, in any case. Raises OptionError for unknown names."""
     given = names.split(",") if isinstance(names, str) else list(names)
     found = tuple(dict.fromkeys(name.strip().lower() for name in given if name.strip()))
     if unknown := next((name for name in found if name not in declarations.NAMED_PATTERNS), None):
@@ -393,7 +393,7 @@ def parse_patterns(names: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def parse_numbers(entries: Sequence[str] | Mapping[str, float]) -> dict[str, float]:
-    """Return numbers by name from ``NAME=NUMBER``; raise OptionError for other text and values."""
+    """Return numbers by name from ``NAME=NUMBER``. Raises OptionError for other text and values."""
     if isinstance(entries, Mapping):
         for name, number in entries.items():
             _check_type(f"the option {name!r} of ranges", number, Real, _NUMBER)

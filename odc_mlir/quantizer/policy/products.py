@@ -1,7 +1,7 @@
 """Layers as matrix products, with inputs, weights, scales and biases in one shape, ``[groups, rows or outputs, K]``.
 
-A convolution is the matrix product of its patches and its filters. A recurrent operator has matrix products of its
-input, and of its state, which is its result of the previous step.
+A convolution is the matrix product of its patches and its filters. A recurrent operator has matrix products of the
+input, and of the state, which is the result of the previous step.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OF_INPUT, _OF_STATE = ("input_to_", "input_weights"), ("recurrent_",)
 
 
 class _AxisTaps(NamedTuple):
-    """Window along an axis: padding, positions, and ``counts [taps, size]``: how often each tap meets each element."""
+    """Window along an axis. ``counts [taps, size]`` holds how often a tap meets an element."""
 
     before: int
     after: int
@@ -39,7 +39,7 @@ class _AxisTaps(NamedTuple):
 
 @dataclass(frozen=True)
 class Product:
-    """One layer as ``groups`` matrix products, each with ``inputs`` inputs and ``outputs`` outputs."""
+    """A layer as ``groups`` matrix products with ``inputs`` inputs and ``outputs`` outputs."""
 
     node: Node
     groups: int
@@ -52,7 +52,7 @@ class Product:
 
     @classmethod
     def of(cls, node: Node) -> Product | None:
-        """Return ``node`` as matrix products; None for other operators, computed weights and special layouts."""
+        """Return ``node`` as matrix products, or None for other operators, computed weights and special layouts."""
         if (
             node.spec.name not in LAYERS
             or len(node.results) != 1
@@ -101,7 +101,7 @@ class Product:
         return f"{self.name}:{self.node.spec.operand_name(self.place)}"
 
     def states(self, result: NDArray[Any]) -> NDArray[Any]:
-        """Return the states before each step from the ``result`` of a run by :func:`with_all_states`."""
+        """Return the states before the steps from the ``result`` of a run by :func:`with_all_states`."""
         by_time = self.node.spec.name == "GRU" or bool(self.node.options.get("time_major"))
         steps = result if by_time else result.swapaxes(0, 1)
         first = np.zeros_like(steps[:1])
@@ -120,7 +120,7 @@ class Product:
         return weights.reshape(self.groups, self.outputs, self.inputs)
 
     def weights(self, matrix: NDArray[Any]) -> NDArray[Any]:
-        """Return ``matrix`` in the layout of the layer's weights; inverse of :meth:`matrix`."""
+        """Return ``matrix`` in the layout of the layer's weights. Inverse of :meth:`matrix`."""
         if self._is_depthwise:
             matrix = matrix.transpose(2, 0, 1)
         return np.ascontiguousarray(matrix).reshape(self.node.operand(self.place).static_shape)
@@ -156,7 +156,7 @@ class Product:
         return math.prod((len(x), *(self._axis(axis, x.shape[1 + axis]).results for axis in (0, 1))))
 
     def means(self, x: NDArray[Any], runs: int = 1) -> NDArray[np.float64]:
-        """Return the mean of each input over all rows of each run, ``[runs, G, K]``; ``x`` concatenates the runs."""
+        """Return the mean of each input over all rows of each run, ``[runs, G, K]``. ``x`` concatenates the runs."""
         if self.window is None:
             rows = x.reshape(runs, -1, self.inputs)
             return np.asarray(rows.mean(axis=1, dtype=np.float64)[:, np.newaxis])
@@ -212,7 +212,7 @@ def with_all_states(node: Node) -> Node:
 
 
 def _multiplies_state(node: Node, operand: str) -> bool | None:
-    """Return whether an operand multiplies the state (True) or the input (False); None for other operands."""
+    """Return whether an operand multiplies the state (True) or the input (False), or None for other operands."""
     if node.spec.name == "GRU":
         by_state, by_input = gru_matrices(node)
         return {by_state: True, by_input: False}.get(operand)

@@ -1,7 +1,7 @@
 """Choice of a tensor's quantised range from the statistics of its values.
 
-:func:`with_room` widens a range for values beyond those of the samples. It fits a generalised Pareto distribution to
-the extremes of runs (Pickands, 1975; Hosking and Wallis, 1987), and minimises the expected loss for one more run.
+:func:`with_room` widens a range for values outside the range of the samples. It fits a generalised Pareto distribution
+to the extremes of runs (Pickands, 1975; Hosking and Wallis, 1987), and minimises the expected loss for one more run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LEAST_RATIO = 16.0  # sizes differ from this ratio on, which costs the smaller o
 
 
 def sizes_differ(low: NDArray[np.float64], high: NDArray[np.float64]) -> bool:
-    """Return whether one scale for columns with these limits is too coarse for a varying column."""
+    """Return whether a common scale of columns with these limits is too coarse for a varying column."""
     if not low.size or not (np.isfinite(low) & np.isfinite(high)).all():
         return False
     sizes, whole = high - low, max(float(high.max()), 0.0) - min(float(low.min()), 0.0)
@@ -30,7 +30,7 @@ def sizes_differ(low: NDArray[np.float64], high: NDArray[np.float64]) -> bool:
 
 
 def most_sizes_differ(low: NDArray[np.float64], high: NDArray[np.float64]) -> bool:
-    """Return whether at least half of the varying columns are so small beside others that each needs its own scale."""
+    """Return whether at least half of the varying columns are too small for the scale of the largest column."""
     if not low.size or not (np.isfinite(low) & np.isfinite(high)).all():
         return False
     sizes = np.maximum(np.abs(low), np.abs(high))[high > low]
@@ -41,7 +41,7 @@ Range = tuple[float, float]
 
 
 def choose_range(stats: TensorStatistics, mode: str, **options: Any) -> Range:
-    """Return the range by a mode of :data:`MODES`; ``options``: parameters of the mode's function.
+    """Return the range by a mode of :data:`MODES`. ``options``: parameters of the mode's function.
 
     Raises OptionError for wrong modes and options, InputError if no values were observed.
     """
@@ -64,7 +64,7 @@ def minmax(stats: TensorStatistics) -> Range:
 
 
 def percentile(stats: TensorStatistics, low: float = 1.0, high: float = 99.0) -> Range:
-    """Percentile ``low`` of the runs' minima and ``high`` of their maxima, interpolated linearly like ONE's."""
+    """Percentile ``low`` of the runs' minima and ``high`` of the runs' maxima, interpolated linearly as in ONE."""
     if not 0 <= low <= high <= 100:
         raise OptionError(f"the percentiles are {low} and {high}, expected 0 <= low <= high <= 100")
     first = float(np.percentile(stats.minima.astype(np.float64), low))
@@ -108,7 +108,7 @@ _LEAST_INDEX, _MOST_INDEX, _MOST_OF_SQUARES = -1.0, 0.9, 0.45
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """Generalised Pareto tail of ``count`` values, a ``share`` of all, above ``threshold``; scale 0 means no tail."""
+    """Generalised Pareto tail of ``count`` values, a ``share`` of all, above ``threshold``. Scale 0 means no tail."""
 
     threshold: float
     scale: float
@@ -144,7 +144,7 @@ class Tail:
         return np.clip(self.index + error * odds, _LEAST_INDEX, _MOST_OF_SQUARES)
 
     def cut_off(self, ends: _Reals) -> _Reals:
-        """Return for each of ``ends``, above the threshold, the mean square by which one more value exceeds it."""
+        """Return for ``ends`` above the threshold the mean square by which a further value exceeds the end."""
         index = min(self.index, _MOST_OF_SQUARES)
         return self.share * _squares_beyond(ends - self.threshold, np.full_like(ends, self.scale), index)
 
@@ -156,7 +156,7 @@ class Tail:
 
 
 def _squares_beyond(apart: _Reals | float, scales: _Reals, index: _Reals | float) -> _Reals:
-    """Return the mean square of generalised Pareto values' excess over ``apart``; smaller values count as zero."""
+    """Return the mean square of generalised Pareto values' excess over ``apart``. Smaller values count as zero."""
     no_index, no_scale = 1e-6, 1e-300
     index = np.where(np.abs(index) < no_index, no_index, index)
     with np.errstate(divide="ignore"):  # with a negative index, the distribution ends

@@ -40,7 +40,7 @@ _REFUSED: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("ARG_MAX", "ARG_MIN", "ONE_HOT", "SPARSE_TO_DENSE"), _NONE),
         **dict.fromkeys(("EXP", "LOG", "RSQRT", "PRELU"), _OTHER),
         "SQRT": "no kernel that takes codes below zero",  # rounding may make non-negative values negative
-        # It compares codes without their scales.
+        # It compares codes and ignores scales.
         **dict.fromkeys(("LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL"), _OTHER),
     },
 }
@@ -50,7 +50,7 @@ _PRODUCTS = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_
 
 
 def litert_refuses(op: str, activations: str, weights: str | None = None, *, per_channel: bool = False) -> str | None:
-    """Return why LiteRT does not run ``op`` on codes of these types, or None; ``per_channel``: form of weights."""
+    """Return why LiteRT does not run ``op`` on codes of these types, or None. ``per_channel``: form of weights."""
     seen = _NO_CODES.get(op) or _REFUSED.get(activations, {}).get(op)
     if seen is None and op in _PRODUCTS:
         if activations == "uint8" and per_channel:
@@ -65,7 +65,7 @@ def litert_refuses(op: str, activations: str, weights: str | None = None, *, per
 
 
 def litert_refuses_node(node: Node) -> str | None:
-    """Return why LiteRT does not run this node; None for float nodes and for nodes that it runs."""
+    """Return why LiteRT does not run this node, or None for float nodes and for nodes that it runs."""
     coded = [info for info in (*node.operands, *node.results) if info is not None and info.quant is not None]
     moving = [info.dtype for info in coded if not info.is_const and info.dtype in _REFUSED]
     if node.spec.name in _CONVERSIONS:
@@ -89,7 +89,7 @@ def litert_refuses_node(node: Node) -> str | None:
 
 
 def litert_refuses_form(node: Node) -> str | None:
-    """Return why LiteRT does not run an operator with operands like these, whatever their scales; None if it does."""
+    """Return why LiteRT does not run an operator on operands like these, for any scales, or None if it does."""
     name = node.spec.name
     if node.custom_code and node.custom_code not in _CUSTOM:
         return f"LiteRT has no kernel for the custom operator {node.custom_code}"
@@ -161,7 +161,7 @@ def _scale(info: TensorInfo) -> float:
 
 
 def _is_below_one(multiplied: float, bits: int, scale: float) -> bool:
-    """Return whether ``multiplied / (2^bits * scale)`` is below 1; LiteRT computes the divisor in float32."""
+    """Return whether ``multiplied / (2^bits * scale)`` is below 1. LiteRT computes the divisor in float32."""
     with np.errstate(over="ignore"):
         divisor = np.float32(scale) * np.float32(1 << bits)
     return bool(np.isfinite(divisor)) and multiplied < float(divisor)
@@ -188,7 +188,7 @@ def _product_scale(node: Node) -> float:
 
 
 def _fits_connected(node: Node) -> bool:
-    """Check that sums, in steps of the result, fit 32 bits; 8-bit sums only need steps finer than the result's."""
+    """Check that sums, in steps of the result, fit 32 bits. For 8-bit sums, check only that steps are finer."""
     step, weights = _product_scale(node), node.operand(1)
     if node.results[0].dtype != "int16" or not weights.shape or weights.shape[-1] is None:
         return step < 1.0

@@ -1,10 +1,10 @@
 """Quantisation schemes, and the scales, zero points and codes that follow from ranges and contents.
 
-Schemes belong to a family: ``one`` is ONE's (asymmetric uint8, int16 throughout), ``tflite`` is TensorFlow Lite's (int8
-with symmetric weights, int16 activations with int8 weights). The families differ in :data:`FIXED` parameters.
-Arithmetic uses float64. Codes are computed with the stored scale, which is a float32, and halves are rounded away from
-zero. The smallest code of a symmetric signed type stays unused. Scales are at least the smallest normal float32:
-smaller numbers lose digits, and some processors flush them to zero.
+Schemes belong to a family: ``one`` is the family of ONE: asymmetric uint8, and int16 throughout. ``tflite`` is the
+family of TensorFlow Lite: int8 with symmetric weights, and int16 activations with int8 weights. The families differ in
+:data:`FIXED` parameters. Arithmetic uses float64. Codes are computed with the stored scale, which is a float32, and
+halves are rounded away from zero. The smallest code of a symmetric signed type stays unused. Scales are at least the
+smallest normal float32: smaller numbers lose digits, and some processors flush them to zero.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class Scheme:
         return self.activations is None
 
     def weights_along(self, axis: int | None) -> str:
-        """Return the element type of weights with scales along ``axis``; one scale (None) is too coarse for 4 bits."""
+        """Return the element type of weights with scales along ``axis``. One scale (None) is too coarse for 4 bits."""
         return "int8" if axis is None and self.weights == "int4" else self.weights
 
     @property
     def largest_bias(self) -> int:
-        """Return the largest code that a bias may have; raise KeyError for schemes without biases."""
+        """Return the largest code that a bias may have. Raises KeyError for schemes without biases."""
         # NPUs add 32-bit biases, also to sums of 16-bit codes. Half of this range leaves room for corrections.
         largest_bias_of_npus = 1 << 30
         largest = DTYPES[self.bias or ""].range[1]
@@ -64,13 +64,13 @@ class Scheme:
 
     @property
     def largest_sum(self) -> int | None:
-        """Largest sum of products without bias; None if there is no limit."""
+        """Largest sum of products without bias, or None if there is no limit."""
         largest_sum_of_npus = (1 << ACCUMULATOR_BITS - 1) - (1 << 31)
         return largest_sum_of_npus if self._has_wide_sums_on_npu else None
 
     @property
     def most_steps(self) -> int | None:
-        """Largest number of steps of a result for one step of a sum; None if there is no limit."""
+        """Largest number of steps of a result for one step of a sum, or None if there is no limit."""
         # The largest factor with which an NPU can rescale such a sum is just below this.
         most_steps_of_npus = LARGEST_WIDE_FACTOR - 1
         return most_steps_of_npus if self._has_wide_sums_on_npu else None
@@ -80,7 +80,7 @@ class Scheme:
         return self.reader == NPU and self.bias == "int64"
 
     def fixed(self, table: str) -> QuantParams | None:
-        """Return the parameters of a result that the operator fixes; None if they follow from the range."""
+        """Return the parameters of a result that the operator fixes, or None if they follow from the range."""
         if self.activations is None:
             return None
         by_family = FIXED.get((table, self.activations), {})
@@ -91,7 +91,7 @@ class Scheme:
         return replace(self, reader=reader, family=self.family if reader == CPU else TFLITE) if reader else self
 
     def with_options(self, *, granularity: str | None = None, weights: str | None = None) -> Scheme:
-        """Return the scheme with another granularity or form of weights; raise OptionError if this is impossible."""
+        """Return the scheme with another granularity or form of weights. Raises OptionError if this is impossible."""
         granularity = granularity or self.granularity
         if granularity not in GRANULARITIES:
             raise OptionError(f"unknown granularity {granularity!r}", hint=f"use one of {', '.join(GRANULARITIES)}")
@@ -148,7 +148,7 @@ PRECISIONS = (*(scheme.name for scheme in _SCHEMES if not scheme.weights_only), 
 
 
 def scheme(name: str) -> Scheme:
-    """Return the scheme called ``name``; raise OptionError for an unknown name."""
+    """Return the scheme called ``name``. Raises OptionError for an unknown name."""
     try:
         return SCHEMES[name]
     except KeyError:
@@ -175,7 +175,7 @@ NARROWER: Mapping[str, str] = {"int8": "int8x4", "int8_wo": "int4_wo"}
 
 
 def ladder_of(scheme: str) -> tuple[str, ...]:
-    """Return the precisions to try for layers of ``scheme``, cheapest first; none if no precision can be better."""
+    """Return the precisions to try for layers of ``scheme``, cheapest first, or none if no precision is better."""
     return LADDERS.get(scheme, ())
 
 
@@ -207,7 +207,7 @@ Reals = NDArray[Any]
 
 
 def activation_params(least: float, most: float, dtype: str, *, symmetric: bool) -> QuantParams:
-    """Return parameters of values in a range, with a code for zero; raise ModelError for an invalid range."""
+    """Return parameters of values in a range, with a code for zero. Raises ModelError for an invalid range."""
     if not (np.isfinite(least) and np.isfinite(most)) or least > most:
         raise ModelError(f"the range [{least:g}, {most:g}] is not a range of finite numbers")
     return _params(np.array([least]), np.array([most]), dtype, symmetric, np.zeros(1))
@@ -223,10 +223,10 @@ def cell_state_params(least: float, most: float) -> QuantParams:
 def weight_params(
     array: Reals, axis: int | None, dtype: str, *, symmetric: bool, least_scales: Reals | None = None, name: str = ""
 ) -> QuantParams:
-    """Return parameters of a constant by its contents: a scale for each index of ``axis``, or one scale if it is None.
+    """Return parameters of a constant by the contents: a scale per index of ``axis``, or one scale if ``axis`` is None.
 
-    ``least_scales``: lower bounds for each channel (:func:`least_weight_scales`). Raises ModelError for values that are
-    not finite or reach the limit of float32.
+    ``least_scales``: lower bounds by channel (:func:`least_weight_scales`). Raises ModelError for values that are not
+    finite or reach the limit of float32.
     """
     magnitude = np.abs(array, dtype=np.float64).max(initial=0.0)
     if not magnitude < np.finfo(np.float32).max:
@@ -326,7 +326,7 @@ _FACTORS = {4: np.linspace(0.4, 1.1, 36), 8: np.linspace(0.84, 1.16, 33)}
 
 
 def on_grid(array: Reals, params: QuantParams, dtype: str) -> QuantParams:
-    """Return ``params`` with the grid's scale for each channel whose weights lie on a grid; coarser scales stay."""
+    """Return ``params`` with the scale of the grid for channels with weights on a grid. Coarser scales stay."""
     # Number of steps of the finest grid to search for; steps of 16-bit codes can divide its steps.
     most_steps = 255
     rows, (low, high) = _rows(array, params), DTYPES[dtype].range
@@ -348,7 +348,7 @@ def on_grid(array: Reals, params: QuantParams, dtype: str) -> QuantParams:
 
 
 def fitted(array: Reals, params: QuantParams, dtype: str) -> QuantParams:
-    """Return symmetric ``params``; each channel gets the scale with the least error of its results.
+    """Return symmetric ``params``. A channel gets the scale with the least error of the results.
 
     Inputs are assumed uniform from 0 to 1, so errors of weights add up. No channel's squared error of weights grows.
     16-bit scales stay.
@@ -385,7 +385,7 @@ def _errors(
 
 
 def _grids(rows: NDArray[np.float64], reach: NDArray[np.float64], steps: int) -> NDArray[np.float64]:
-    """Return for each row the scale of which all weights are multiples, with at most ``steps`` in ``reach``; else NaN.
+    """Return for each row the scale with weights as multiples, and at most ``steps`` in ``reach``, else NaN.
 
     Grids of rows with few nonzero weights count only if all other rows lie on grids.
     """
@@ -412,7 +412,7 @@ def _grids(rows: NDArray[np.float64], reach: NDArray[np.float64], steps: int) ->
 
 
 def _divides(rows: NDArray[np.float64], scales: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return whether all weights of a row are multiples of each of its ``scales [rows, N]`` in float32."""
+    """Return by row whether all weights are multiples of the ``scales [rows, N]`` in float32."""
     steps = rows[:, np.newaxis] / scales[:, :, np.newaxis]
     return np.asarray((np.abs(steps - np.rint(steps)) <= _NEAR + _NEAR_PART * np.abs(steps)).all(axis=2))
 

@@ -1,7 +1,7 @@
-"""Accuracy limits, the verdict over a quantised model, its texts, and advice for models that have not passed.
+"""Accuracy limits, the verdict over a quantised model, texts, and advice for models that have not passed.
 
-Measures are those of :mod:`odc_mlir.runtime.reporting.metrics`; ``docs/quantisation.md`` explains the default limits.
-A limit that constant outputs meet checks nothing; if the user gives such a limit, it is an error.
+:mod:`odc_mlir.runtime.reporting.metrics` defines the measures. ``docs/quantisation.md`` explains the default limits. A
+limit that constant outputs meet checks nothing. If the user gives such a limit, it is an error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from odc_mlir.quantizer.policy.schemes import FLOAT, SCHEMES, ladder_of
 
 
 class UntoldError(OptionError):
-    """Error for a limit that constant outputs meet on these samples; on other samples, they may miss the limit."""
+    """Error for a limit that constant outputs meet on these samples, but may miss on other samples."""
 
 
 DEFAULT_DROP_POINTS, DEFAULT_DROP_DB = 1.0, 0.5
@@ -33,7 +33,7 @@ _NO_DISTANCE = "its outputs are places, such as classes, which have no distance;
 
 
 class _Metric(NamedTuple):
-    """Properties of a metric and its limits, which are at least 0."""
+    """Properties of a metric and of limits on it. Limits are at least 0."""
 
     is_higher_better: bool = False
     default: float | None = None  # None if the user has to give a limit
@@ -92,7 +92,7 @@ class Limit:
         return quality_name(self.metric, output=self.output)
 
     def holds(self, measures: Measures) -> bool:
-        """Return whether ``measures`` keep the limit; equal values keep every limit, unknown values keep none."""
+        """Return whether ``measures`` keep the limit. Equal values keep every limit, unknown values keep none."""
         value = measures.get(self.key)
         # Equal values have no SQNR. Infinite values can also be equal, but have no distance.
         if measures.get("differing") == 0 and measures.get("max_abs") is not None and self.metric != "drop":
@@ -108,7 +108,7 @@ class Limit:
         return value >= self.bound - slack if HIGHER_IS_BETTER[self.metric] else value <= self.bound + slack
 
     def is_certain(self, measures: Measures, intervals: Mapping[str, tuple[float, float]]) -> bool:
-        """Return whether ``measures`` keep the limit, and both ends of their interval the bound for large sets."""
+        """Return whether ``measures`` keep the limit, and the interval keeps the bound for large sets."""
         ends = intervals.get(self.key)
         strict = self if self.of_many is None else replace(self, bound=self.of_many)
         if self.metric == "recall_drop":  # this drop already excludes chance
@@ -116,7 +116,7 @@ class Limit:
         return self.holds(measures) and ends is not None and all(map(strict.allows, ends))
 
     def with_errors(self, factor: float) -> Limit:
-        """Return a limit that allows errors ``factor`` times as large; limits of answers stay."""
+        """Return a limit that allows errors ``factor`` times as large. Limits of answers stay."""
         if self.metric in OF_ANSWERS:
             return self
         if self.metric == "sqnr_db":
@@ -133,19 +133,19 @@ def measure_key(metric: str, output: str | None = None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Output with answers: its name, the metric to limit, and the number of answers in one sample or in all."""
+    """Output with answers: name, metric to limit, and number of answers in one sample or in all samples."""
 
     output: str
     metric: str
     count: float
 
 
-# The limit that constant outputs miss even if they keep all other limits.
+# Limit that constant outputs miss, even constant outputs that keep all other limits.
 R2_LIMIT = Limit("r2", _METRICS["r2"].default or 0.0)
 
 
 def metric_name(text: str) -> str:
-    """Return the full name of a measure; raise OptionError for an unknown name."""
+    """Return the full name of a measure. Raises OptionError for an unknown name."""
     name = _ALIASES.get(text, text)
     if name not in _METRICS:
         raise OptionError(
@@ -184,7 +184,7 @@ def choose_limits(
     has_many_columns: bool = False,
     labels: int = 1,
 ) -> tuple[Limit, ...]:
-    """Return the limits that the user gives, else the default limits; raise OptionError for wrong limits.
+    """Return the limits that the user gives, else the default limits. Raises OptionError for wrong limits.
 
     ``score``: score by labels (``top1_percent``, ``psnr_db`` or ``rmse``), or None. If it says little (not
     ``is_telling``), or outputs lack labels (``has_unscored``), other default limits apply in addition to ``drop``.
@@ -244,7 +244,7 @@ def _default_limits(answering: Sequence[Answers], has_values: bool) -> tuple[Lim
 def check_can_be_missed(
     limits: Sequence[Limit], given: Collection[str], nothing: Sequence[Measures], *, has_values: bool = True
 ) -> bool:
-    """Return whether constant outputs clearly miss a limit of ``limits``; otherwise :data:`R2_LIMIT` applies as well.
+    """Return whether constant outputs clearly miss a limit of ``limits``. Otherwise :data:`R2_LIMIT` applies as well.
 
     ``nothing``: measures of constant outputs, if known. Raises UntoldError if constant outputs keep a limit on a metric
     in ``given``, and OptionError if the outputs lack such a metric.
@@ -277,7 +277,7 @@ def _default_drop(score: str | None, labels: int) -> Limit:
 
 
 def worst_layers(layers: Sequence[Mapping[str, Any]], count: int = 8) -> list[Mapping[str, Any]]:
-    """Return the ``count`` layers that harm the outputs most, worst first, by their effect or else by isolated SQNR."""
+    """Return the ``count`` layers that harm the outputs most, worst first, by effect, or else by isolated SQNR."""
 
     def ranked(sqnr_db: Callable[[Mapping[str, Any]], float | None]) -> list[Mapping[str, Any]]:
         known = [(value, layer) for layer in layers if (value := sqnr_db(layer)) is not None]
@@ -317,7 +317,7 @@ def make_verdict(
     seen: bool = False,
     **parts: Any,
 ) -> dict[str, Any]:
-    """Return the verdict over ``metrics``, measures of the quantised model's worst output; see docs/quantisation.md.
+    """Return the verdict over ``metrics``, measures of the quantised model's worst output (see docs/quantisation.md).
 
     ``findings``: severities and texts with remedies. ``inherent``: limit key -> whether calibration samples miss it.
     ``made_up``: inputs are random. ``seen``: ranges were recorded on these inputs. ``parts``: further entries.
@@ -454,7 +454,7 @@ def types_text(verdict: Mapping[str, Any]) -> str:
 
 
 def _mostly_real(precisions: Mapping[str, Mapping[str, int]], unit: str) -> str:
-    """Return the text for a model that is mostly float, by layers or by ``unit``; "" for others."""
+    """Return the text for a model that is mostly float, by layers or by ``unit``, or "" for others."""
     real = precisions.get(FLOAT)
     totals = {each: sum(counts[each] for counts in precisions.values()) for each in ("layers", unit)}
     if real is None or not any(2 * real[each] > total for each, total in totals.items()):
@@ -471,7 +471,7 @@ def _values_of(precision: str) -> str:
 
 
 def caution(verdict: Mapping[str, Any]) -> str | None:
-    """Return the warning for an unchecked model; None for a checked one."""
+    """Return the warning for an unchecked model, or None for a checked one."""
     if verdict["status"] != UNCHECKED:
         return None
     text = unchecked_text(verdict)
@@ -504,7 +504,7 @@ _IN_USE = "in use"  # text in problems that already say which samples to give
 
 
 def hint_of(verdict: Mapping[str, Any]) -> str | None:
-    """Return the advice for a verdict that is not passed; None if its problems already give it."""
+    """Return the advice for a verdict that is not passed, or None if its problems already give it."""
     hint = _hint_of(verdict)
     missed = not all(check["passed"] for check in verdict["limits"])
     if hint is None or not (missed and verdict["samples"].get("made_up")):

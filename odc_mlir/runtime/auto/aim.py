@@ -26,7 +26,7 @@ _CUSTOM = "CUSTOM"
 
 @dataclass(frozen=True)
 class ExecutorOptions:
-    """Options of all executors of a session: ``context`` creates contexts; ``threads`` is for native code.
+    """Options of all executors of a session. ``context`` creates contexts. ``threads``: threads of native code.
 
     ``cache``: folder of the session's cache, or None for the user's cache
     """
@@ -55,14 +55,14 @@ class Original:
         return self.executor.graph
 
     def another(self, options: ExecutorOptions) -> Callable[[], Executor] | None:
-        """Return a function that creates executors for other threads; None if the application registered operators."""
+        """Return a function that creates executors for other threads, or None if operators were registered."""
         graph = self.graph
         if any(item.node.spec.name == _CUSTOM for item in graph.nodes):
             return None
         return lambda: HostExecutor(graph, resize=True, max_bytes=options.max_bytes, context=options.context())
 
     def file(self, folder: Path) -> Path:
-        """Return a file of the model. Without one, write the model to the cache ``folder``. Raises OdcError."""
+        """Return a file of the model. If the model has no file, write it to the cache ``folder``. Raises OdcError."""
         if self.path is not None:
             return self.path
         path = folder / "models" / f"{self.digest}.circle"
@@ -109,19 +109,19 @@ AUTO = "auto"
 """Value of the target setting for a choice by the session."""
 
 ModelFile = Callable[[], Path]
-"""Function that returns a file of the session's model; raises OdcError."""
+"""Function that returns a file of the session's model. Raises OdcError."""
 
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """The target ``name`` of a compilation; ``plugin`` compiles for it, or for its variant ``machine``.
+    """The target ``name`` of a compilation. ``plugin`` compiles for it, or for its variant ``machine``.
 
-    ``takes_floats`` and ``takes_codes``: it runs float models, quantised models. ``is_measured``: compiled code must be
-        faster than host kernels; False for simulated or absent hardware. ``facts`` are parts of the cache's keys: the
-        plugin, its version and files, and the machine. ``twin``: facts of the native code that answers instead of a
-        simulator; empty without a simulator or code generator. ``competitor``: facts of the native code that code of a
-        float model must beat, if the user chose no target. ``passed_over``: notes on problems with better hardware.
-        ``others``: targets to try next.
+    ``takes_floats``: it runs float models. ``takes_codes``: it runs quantised models. ``is_measured``: compiled code
+    must be faster than host kernels. False for simulated or absent hardware. ``facts`` are parts of the cache's keys:
+    the plugin, its version and files, and the machine. ``twin``: facts of the native code that answers instead of a
+    simulator. Empty if the target has no simulator or there is no code generator. ``competitor``: facts of the native
+    code that code of a float model must beat, if the user chose no target. ``passed_over``: notes on problems with
+    better hardware. ``others``: further targets to try.
     """
 
     name: str
@@ -145,8 +145,8 @@ class Aim:
 def aim_at(name: str, model: ModelFile | None = None) -> Aim:
     """Return the target ``name``. Raise UnsupportedError if there is no hardware, OdcError for other problems.
 
-    AUTO skips hardware that runs no part of ``model``, if there is other hardware. It probes plugins of other packages,
-    up to their deadline. Do not call it while an application waits.
+    AUTO skips hardware that runs no part of ``model``, if there is other hardware. Plugins of other packages are probed
+    until a deadline. Do not call it while an application waits.
     """
     if name != AUTO:
         return _aim(name, choose(name))
@@ -255,6 +255,6 @@ def judge_model(target: TargetDescription, question: Answer) -> Answer:
 
 
 def target_facts(plugin: str, identity: Sequence[str]) -> list[str]:
-    """Return the plugin, its version and files, and the machine's identity; raise OdcError for a missing plugin."""
+    """Return the plugin, its version and files, and the machine's identity. Raises OdcError for a missing plugin."""
     source = registry.find(plugin)
     return [plugin, source.origin, fingerprint(source), *identity]

@@ -1,7 +1,8 @@
 """Cache of results of compile jobs: compiled models, reasons for refusals, and locks between processes.
 
-Each result is a folder named after its key, a digest of everything that determines the result. The folder appears in
-one step and stores the digests of its files. A result whose files do not match is deleted. Only its owner may read it.
+A result is a folder named after the key, a digest of everything that determines the result. The folder is created
+atomically and stores the digests of the files. A result whose files do not match is deleted. Only its owner may read
+it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _POLL_SECONDS = 0.05
 
 @contextmanager
 def file_lock(path: Path, *, seconds: float) -> Iterator[None]:
-    """Hold the lock file at ``path``; raise CompileError if another process still holds it after ``seconds``.
+    """Hold the lock file at ``path``. Raises CompileError if another process still holds it after ``seconds``.
 
     The empty file stays afterwards, unless the holder deletes it.
     """
@@ -59,7 +60,7 @@ def file_lock(path: Path, *, seconds: float) -> Iterator[None]:
 def try_lock(path: Path, *, shared: bool = False) -> int | None:
     """Lock the file at ``path``. Return its descriptor, or None for a conflicting lock. Raises CompileError.
 
-    ``shared`` locks do not conflict with each other.
+    Two ``shared`` locks do not conflict.
     """
     import fcntl
 
@@ -141,9 +142,10 @@ class JobResult:
     """Result of a compile job: the level reached, or None and the reason for the refusal.
 
     ``kind``, one of KINDS, classifies the reason. With a level, the reason explains why no better level was reached.
-    ``budget``: limits of the process, and the number ``runs`` of recorded runs if they were too few. ``attempts``:
-        consecutive temporary failures; ``failed_at``: time of the last one in seconds since 1970. ``latency_us``: time
-        of a run by level or plugin. ``twin``: name of a file of native code that may answer instead of a simulator.
+    ``budget``: limits of the process, and the number ``runs`` of recorded runs if there were too few runs.
+    ``attempts``: consecutive temporary failures. ``failed_at``: time of the last one in seconds since 1970.
+    ``latency_us``: time of a run by level or plugin. ``twin``: name of a file of native code that may answer instead of
+    a simulator.
     """
 
     level: str | None
@@ -174,7 +176,7 @@ class JobResult:
 
 @dataclass(frozen=True, slots=True)
 class Artefact:
-    """A result in its ``folder`` with verified ``files``; ``identity`` distinguishes it from later results."""
+    """A result in its ``folder`` with verified ``files``. ``identity`` distinguishes it from later results."""
 
     folder: Path
     result: JobResult
@@ -197,7 +199,7 @@ class Artefact:
         return None if self.result.twin is None else self.folder / self.result.twin
 
     def copy_to(self, model: Path | None, compiled: Path | None) -> None:
-        """Copy the quantised and the compiled model to paths of the user; log failures."""
+        """Copy the quantised and the compiled model to paths of the user. Log failures."""
         for source, target, output in ((self.model, model, MODEL), (self.compiled, compiled, ZIP)):
             if target is not None and source is not None:
                 try:
@@ -250,7 +252,7 @@ class Artefacts:
         remove(self._move_aside(key))
 
     def _move_aside(self, key: str, only: _Identity | None = None) -> Path:
-        """Move this user's result for ``key`` away and return its new path; ``only``: the required identity, if any."""
+        """Move this user's result for ``key`` away and return its new path. ``only``: the required identity, if any."""
         place, aside = self.folder / key, self.folder / f".{key}.{secrets.token_hex(4)}{_OLD}"
         with suppress(OSError):
             if private.is_ours(place.lstat()) and only in (None, _identity(place)):
@@ -278,7 +280,7 @@ class Artefacts:
                 remove(entry)
 
     def commit(self, key: str, work: Path, result: JobResult) -> Artefact:
-        """Store the contents of ``work`` as the result for ``key``; on failure, raise OdcError and store nothing."""
+        """Store the contents of ``work`` as the result for ``key``. On failure, raise OdcError and store nothing."""
         try:
             files = {file.name: private.digest_file(file) for file in sorted(work.iterdir()) if file.is_file()}
             document = {"schema_version": SCHEMA_VERSION, "key": key, "files": files, "result": asdict(result)}
@@ -309,7 +311,7 @@ class Artefacts:
         remove(aside)
 
     def keep_refusal(self, key: str, result: JobResult) -> None:
-        """Store the refusal for ``key``; ignore failures of the cache."""
+        """Store the refusal for ``key``. Ignore failures of the cache."""
         with suppress(OSError, CompileError):
             self.commit(key, self.new_folder(key), result)
 
@@ -334,7 +336,7 @@ def retry_seconds(attempts: int) -> float:
 
 
 def is_final(result: JobResult, budget: Mapping[str, float], now_seconds: float) -> bool:
-    """Return whether a retry under ``budget`` must give the same result; ``now_seconds``: since the epoch.
+    """Return whether a retry under ``budget`` must give the same result. ``now_seconds``: since the epoch.
 
     A retry may succeed under larger limits, with more records, or after a temporary failure.
     """
@@ -352,7 +354,7 @@ def seconds_left(result: JobResult, budget: Mapping[str, float], now_seconds: fl
 
 
 def remove(entry: Path) -> None:
-    """Delete the file or folder ``entry``; ignore failures."""
+    """Delete the file or folder ``entry``. Ignore failures."""
     if entry.is_dir() and not entry.is_symlink():
         shutil.rmtree(entry, ignore_errors=True)
     else:
@@ -473,7 +475,7 @@ def _check_trust(found: Artefact) -> None:
 
 
 def withdraw(artefacts: Artefacts, package: Path | None, key: str, result: JobResult, refusal: JobResult) -> None:
-    """Replace a ``result`` whose answers left the accuracy limits by a ``refusal``; log failures.
+    """Replace a ``result`` whose answers left the accuracy limits by a ``refusal``. Log failures.
 
     The result is removed from the cache, and from ``package`` if it was installed there.
     """
@@ -494,7 +496,7 @@ def withdraw(artefacts: Artefacts, package: Path | None, key: str, result: JobRe
 
 @dataclass(frozen=True, slots=True)
 class CacheEntry:
-    """An entry of the cache that can be deleted separately; ``used``: time of its last use."""
+    """An entry of the cache that can be deleted separately. ``used``: time of its last use."""
 
     path: Path
     nbytes: int
@@ -513,7 +515,7 @@ def entries(root: Path) -> Iterator[CacheEntry]:
 
 
 def prune(root: Path, max_bytes: int, *, keep: frozenset[str] = frozenset()) -> list[CacheEntry]:
-    """Delete the least recently used entries beyond ``max_bytes``, and temporary files; return the deleted entries.
+    """Delete the least recently used entries beyond ``max_bytes``, and temporary files. Return the deleted entries.
 
     Entries with names in ``keep`` and entries in use stay.
     """
@@ -584,7 +586,7 @@ def _listed(folder: Path) -> list[Path]:
 
 
 def _entry(path: Path, mark: str) -> CacheEntry:
-    """Return the entry at ``path``; the modification time of its file ``mark`` is the time of its last use."""
+    """Return the entry at ``path``. The modification time of its file ``mark`` is the time of its last use."""
     nbytes, used = 0, 0.0
     with suppress(OSError):
         used = (path / mark).lstat().st_mtime

@@ -39,7 +39,7 @@ class Background:
         self._thread: Thread | None = None
 
     def submit(self, task: Task, *, always: bool = False) -> bool:
-        """Queue ``task``; return False if the queue is full. ``always`` ignores the limit."""
+        """Queue ``task``. Return False if the queue is full. ``always`` ignores the limit."""
         with self._changed:
             if len(self._tasks) >= self.most and not always:
                 return False
@@ -67,7 +67,7 @@ class Background:
             _do(task)
 
     def wait(self, seconds: float | None) -> bool:
-        """Wait at most ``seconds`` for the end of all tasks; return whether they have ended.
+        """Wait at most ``seconds`` for the end of all tasks. Return whether all have ended.
 
         If no thread can be started, run the tasks here.
         """

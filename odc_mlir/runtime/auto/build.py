@@ -1,7 +1,7 @@
 """Steps of a compile process: quantise by records, check the coverage of records, compare speeds.
 
-Only this part of on-device compilation needs the quantiser. Its steps take long and need much memory, so they run in a
-compile process (worker.py). A session runs them itself only if its user asks for that.
+Only this part of on-device compilation needs the quantiser. The steps take long and need much memory. Therefore they
+run in a compile process (worker.py). A session runs the steps itself only on request of the user.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class QuantizedModel(NamedTuple):
 
 
 def recorded_inputs(records: Path | None, shapes: Shapes | None = None) -> list[list[Array]]:
-    """Return the finite raw inputs of ``shapes`` (None: any) in the store, oldest first; raise RecordsError.
+    """Return the finite raw inputs of ``shapes`` (None: any) in the store, oldest first. Raises RecordsError.
 
     Without a store, the list is empty.
     """
@@ -92,11 +92,11 @@ def quantize(
     target: str | None = None,
     progress: Progress | None = None,
 ) -> QuantizedModel:
-    """Quantise ``model`` by ``samples`` of its inputs for ``target``; raise OdcError.
+    """Quantise ``model`` by ``samples`` of its inputs for ``target``. Raises OdcError.
 
     With few samples, ranges come from ``records``, a store of more runs, and the samples only check the result. Schemes
-    that quantise only weights need no samples. All samples have the same shapes. A model with other input shapes is
-    quantised with the samples' shapes, and then gets its own shapes back.
+    that quantise only weights need no samples. All samples have the same shapes. If the model has other input shapes,
+    it is quantised with the shapes of the samples, and then changed back.
     """
     if not samples and not scheme_of(scheme).weights_only:
         raise SessionError(
@@ -210,7 +210,7 @@ class _ChannelRanges:
         self._ranges[index] = low, high
 
     def moved_share(self) -> float:
-        """Return the share of channels that varied, averaged over tensors; 1 without tensors."""
+        """Return the share of channels that varied, averaged over tensors, or 1 if there are no tensors."""
         shares = []
         for low, high in self._ranges.values():
             with np.errstate(invalid="ignore", over="ignore"):
@@ -220,7 +220,7 @@ class _ChannelRanges:
 
 
 def check_coverage(model: Path, samples: Sequence[Sequence[Array]], *, wanted: int, channels: bool) -> None:
-    """Raise CoverageError if ``samples`` vary too little; ``wanted`` is the intended number of samples.
+    """Raise CoverageError if ``samples`` vary too little. ``wanted`` is the intended number of samples.
 
     With ``channels``, values inside the model must also vary.
     """
@@ -231,7 +231,7 @@ def check_coverage(model: Path, samples: Sequence[Sequence[Array]], *, wanted: i
 
 
 def normal_saturation(model: bytes, samples: Sequence[Sequence[Array]]) -> dict[str, list[float]]:
-    """Return the shares of codes at both ends of the range by tensor name; {} if the model cannot run ``samples``."""
+    """Return the shares of codes at the two ends of the range by tensor name, or {} if ``samples`` cannot run."""
     try:
         return normal_shares(HostExecutor(build_graph(read_model(model)), resize=True), samples)
     except OdcError:
@@ -245,7 +245,7 @@ def normal_saturation(model: bytes, samples: Sequence[Sequence[Array]]) -> dict[
 class Gain:
     """Times of a run ``before`` and ``after``, in microseconds.
 
-    ``least``: lower bound of the saved share of the time; negative if the run may be slower
+    ``least``: lower bound of the saved share of the time, negative if the run may be slower
     """
 
     before: float
@@ -259,9 +259,9 @@ class Gain:
 
 
 def gain(before: Sequence[float], after: Sequence[float]) -> Gain:
-    """Return the gain from times before and after; equal positions hold times from the same round.
+    """Return the gain from times before and after. Equal positions hold times from the same round.
 
-    Its lower bound is the lower 95 % bound of the median gain (sign test), which is robust against outliers.
+    The lower bound is the lower 95 % bound of the median gain (sign test), which is robust against outliers.
     """
     saved = sorted(1 - later / max(earlier, 1e-12) for earlier, later in zip(before, after, strict=True))
     place = max(0, math.floor((len(saved) - _STANDARD_ERRORS * math.sqrt(len(saved))) / 2))
@@ -269,7 +269,7 @@ def gain(before: Sequence[float], after: Sequence[float]) -> Gain:
 
 
 def side_by_side(executors: Sequence[Executor], inputs: Sequence[Array]) -> list[list[float]]:
-    """Return the times of one run of each executor by round, in microseconds. The executors take turns.
+    """Return the time of a run in microseconds, by executor and round. The executors take turns.
 
     Times are processor times of this thread, or wall-clock times if a driver runs a part, as it may wait for hardware.
     """

@@ -28,12 +28,13 @@ from odc_mlir.runtime.package import Package
 
 @dataclass(slots=True, eq=False)
 class ExecutorCandidate:
-    """An executor that answers at ``level``; ``twin`` runs the same model by host kernels and must agree with it.
+    """An executor that answers at ``level``. ``twin`` runs the same model by host kernels and must agree with it.
 
     ``tolerance``: allowed difference of float values, as a share of the largest value, because native code sums in
         another order. Codes must be equal. No application waits for a simulator. Once a ``simulated`` candidate agrees
-        with its twin, ``native`` (native code of the same model) answers if it computes equal bits, else host kernels
-        answer. ``cycles``: cycles of a run on the simulated machine; ``notes``: why native code does not answer.
+        with the twin, native code of the same model (``native``) answers if it computes equal bits. Otherwise host
+        kernels answer. ``cycles``: cycles of a run on the simulated machine. ``notes``: why native code does not
+        answer.
     """
 
     level: Level
@@ -48,7 +49,7 @@ class ExecutorCandidate:
     notes: list[Fallback] = field(default_factory=list)
 
     def verify(self, inputs: Sequence[Array]) -> None:
-        """Compare one run with host kernels on the same model; raise OdcError unless they agree."""
+        """Compare one run with host kernels on the same model. Raises OdcError if results differ."""
         outputs = self.executor.run(inputs)
         if self.twin is not None:
             for index, (ours, theirs) in enumerate(zip(outputs, self.twin.run(inputs), strict=True)):
@@ -111,7 +112,7 @@ def _agree(ours: Array, theirs: Array, tolerance: float) -> bool:
 
 @dataclass(slots=True)
 class Opened:
-    """The candidates of a result, best first, and the failures of others."""
+    """The usable candidates of a result, best first, and the failures of unusable candidates."""
 
     candidates: list[ExecutorCandidate] = field(default_factory=list)
     fallbacks: list[Fallback] = field(default_factory=list)

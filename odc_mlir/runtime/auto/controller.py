@@ -49,7 +49,7 @@ _WORK = (Phase.QUANTIZING, Phase.CHECKING, Phase.COMPILING)  # in this order
 class AutoCompiler:
     """The compiler of one session. All methods are thread-safe.
 
-    ``aim``: the target, or None; ``forbidden``: the reason why nothing may be compiled. ``save_to``: paths for copies
+    ``aim``: the target, or None. ``forbidden``: the reason why nothing may be compiled. ``save_to``: paths for copies
         of the quantised and the compiled model, if wanted. ``problem``: why the result installed in the package is
         unusable.
     """
@@ -90,7 +90,7 @@ class AutoCompiler:
         self._begin_process()
 
     def _begin_process(self) -> None:
-        """Create the objects of this process, at the start and in a forked child, which has no other thread."""
+        """Create the objects of this process, at the start and in a forked child, which has only this thread."""
         self._process = os.getpid()
         self._lock = RLock()  # guards specializations
         self._changed = Condition(self._lock)  # notified whenever background work has ended
@@ -169,7 +169,7 @@ class AutoCompiler:
         failed: Sequence[tuple[ExecutorCandidate, OdcError]],
         inputs: Callable[[], Sequence[Array]] | None = None,
     ) -> None:
-        """Note that ``candidate`` (None: the original model) has answered ``inputs`` after others ``failed``."""
+        """Note that ``candidate`` (None: the original model) has answered ``inputs`` after candidates ``failed``."""
         with self._lock:
             spec = self._specialization(shapes)
             if spec.sample is None and inputs is not None:
@@ -250,7 +250,7 @@ class AutoCompiler:
             self._begin(spec)
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait at most ``seconds`` for the end of background work; return whether it has ended."""
+        """Wait at most ``seconds`` for the end of background work. Return whether it has ended."""
         self._check_process()
         with self._changed:
             watches = [spec.watch for spec in self.specializations.values() if spec.watch is not None]
@@ -260,7 +260,7 @@ class AutoCompiler:
         return idle and all(shadows) and self.background.wait(seconds)
 
     def close(self) -> None:
-        """Store the records. Let compile processes end soon, unless other sessions want their results."""
+        """Store the records. Let compile processes end soon if no other session wants the results."""
         self._check_process()
         self._closed = True
         jobs.release_all(self._supervisors)
@@ -401,7 +401,7 @@ class AutoCompiler:
             self._begin(spec)
 
     def start_if_idle(self) -> bool:
-        """Start processes if the application is idle; return whether to check again later."""
+        """Start processes if the application is idle. Return whether to check again later."""
         with self._lock:
             goals = (states.Collecting, *states.BUSY)
             specs = self.specializations.values()
@@ -417,7 +417,7 @@ class AutoCompiler:
     # Processes.
 
     def _start(self, spec: Specialization, track: Track, *, again: bool = False) -> None:
-        """Start a process for ``track``; ``again``: look for a better result than the active one."""
+        """Start a process for ``track``. ``again``: look for a better result than the active one."""
         is_direct = track is spec.direct
         records = not (again or is_direct or self._needs_no_records)
         base = None if again or is_direct or self._base is None else self._base.artefact

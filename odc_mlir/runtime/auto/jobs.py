@@ -1,4 +1,4 @@
-"""Compile jobs: their description, the progress protocol, and the supervision of compile processes."""
+"""Compile jobs: description, progress protocol, and supervision of compile processes."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ TIMES_ENOUGH = 4
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A compile job. ``model``: a file whose content must have ``digest``; ``quantized``: the model is quantised.
+    """A compile job. ``model``: a file whose content must have ``digest``. ``quantized``: the model is quantised.
 
-    ``shapes``: the input shapes; ``fixed_shapes``: the same if the model's own shapes differ, else None. ``package``:
+    ``shapes``: the input shapes. ``fixed_shapes``: the same if the model's own shapes differ, else None. ``package``:
         the nnpackage to install the result in. ``again``: the stored result is not good enough. ``target``: facts of
-        the target. ``runs``: number of recorded runs; from ``patience_runs`` runs on, records that hardly vary are
+        the target. ``runs``: number of recorded runs. From ``patience_runs`` runs on, records that hardly vary are
         accepted (0: always). ``verdict``: the verdict of a quantised ``model``. ``direct``: compile the float model.
-        ``rival``: the active package (None: host kernels run the model); with ``must_be_faster``, the result must be
+        ``rival``: the active package (None: host kernels run the model). With ``must_be_faster``, the result must be
         faster than it. ``twin``: plugin for native code that answers instead of a simulator, or None. ``competitor``:
         plugin whose code of the same model must be slower, or None. ``processes``: limit on simultaneous processes.
     """
@@ -164,7 +164,7 @@ def progress_line(step: str, **facts: Any) -> bytes:
 
 
 def read_progress(line: bytes) -> dict[str, Any] | None:
-    """Parse a progress line; return None for other output of the process."""
+    """Parse a progress line. Return None for other output of the process."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
@@ -184,8 +184,8 @@ class Supervisor:
     """Supervision of a compile process by a thread. It calls ``tell`` for each step, and ``ended`` at the end.
 
     The process starts when a slot for compile processes is free. All sessions of the user share the slots. A slot is a
-    file lock. The process also holds the lock, so the slot stays occupied until the process ends, even if its parent
-    ends earlier.
+    file lock. The process also holds the lock, so the slot stays occupied until the process ends, even if the parent
+    process ends earlier.
     """
 
     command: tuple[str, ...] = ()  # command to run instead of the worker, if any
@@ -220,12 +220,12 @@ class Supervisor:
         return not self._thread.is_alive()
 
     def join(self, seconds: float | None = None) -> bool:
-        """Wait until ``ended`` has returned; return whether it has."""
+        """Wait until ``ended`` has returned. Return whether it has."""
         self._thread.join(seconds)
         return self.is_over
 
     def release(self) -> None:
-        """Let the process end soon, unless another session wants its result."""
+        """Let the process end soon if no other session wants the result."""
         self._released.set()
         self._drop("_interest")
         if self._has_job:
@@ -313,7 +313,7 @@ class Supervisor:
                 os.write(self._process.stdin.fileno(), b"\n")
 
     def _lines(self, process: subprocess.Popen[bytes], stream: IO[bytes]) -> Iterator[bytes]:
-        """Yield the lines that the process writes to ``stream`` until it ends; end it at the deadline."""
+        """Yield the lines that the process writes to ``stream`` until it ends, at the latest at the deadline."""
         poll = select.poll()
         poll.register(stream, select.POLLIN)
         rest, data = b"", b"\n"
@@ -366,6 +366,6 @@ class Supervisor:
 
 
 def release_all(supervisors: Sequence[Supervisor]) -> None:
-    """Let compile processes end, unless other sessions want their results."""
+    """Let compile processes end if no other session wants the results."""
     for item in supervisors:
         item.release()

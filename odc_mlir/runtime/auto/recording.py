@@ -1,6 +1,6 @@
 """Records of observed tensor ranges and inputs, collected during runs and stored in the background.
 
-Sessions import this module in their first run, so it loads the record store only when it stores something.
+Sessions import this module in the first run. Therefore it loads the record store only when it stores something.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class RecordsLocation(NamedTuple):
 
 @dataclass(slots=True)
 class _Gathering:
-    """Runs with one set of input shapes that are not in a batch yet; ``inputs``: the raw inputs of the last runs."""
+    """Runs with one set of input shapes that are not in a batch yet. ``inputs``: the raw inputs of the last runs."""
 
     recorder: Recorder
     runs: int = 0
@@ -88,7 +88,7 @@ class _Batch:
 class RunRecorder:
     """Recorder of runs of ``graph``. It stores records in the background, at the location from ``find_location``.
 
-    No run waits for the store or fails because of it. ``refused``: the reason why recording has ended; ``failure`` also
+    No run waits for the store or fails because of it. ``refused``: the reason why recording has ended. ``failure`` also
     reports temporary problems. A store that is damaged or belongs to another model is moved aside.
     """
 
@@ -108,7 +108,7 @@ class RunRecorder:
 
     @property
     def location(self) -> RecordsLocation:
-        """Location of the records; raises OdcError if the cache is unusable."""
+        """Location of the records. Raises OdcError if the cache is unusable."""
         if self._location is None:
             self._location = self._find_location()
         return self._location
@@ -131,7 +131,7 @@ class RunRecorder:
             self._begin()
 
     def run(self, executor: Executor, inputs: Sequence[Array], observe: Observer | None = None) -> list[Array]:
-        """Return ``executor.run(inputs, observe=observe)`` and record the run; raise the errors of this call."""
+        """Return ``executor.run(inputs, observe=observe)`` and record the run. Raises the errors of this call."""
         self._check_process()
         with self._lock:
             if self.refused is not None:
@@ -211,13 +211,13 @@ class RunRecorder:
         return f"runs that were not recorded: {self.dropped_runs}, as {reason or 'the store was too slow'}"
 
     def runs(self, shapes: Shapes) -> int:
-        """Return the number of recorded runs on ``shapes``, including those that :meth:`look` counted."""
+        """Return the number of recorded runs on ``shapes``, including runs that :meth:`look` counted."""
         self._check_process()
         with self._counts:
             return self._stored.get(shapes, 0) + self._pending[shapes]
 
     def _peek(self) -> RecordStore | None:
-        """Return the store without waiting for its lock, or None if there is no store; raise OdcError."""
+        """Return the store, or None if there is no store. Do not wait for the lock. Raises OdcError."""
         return self._store(create=False, wait_seconds=0) if os.path.lexists(self.location.path) else None
 
     def look(self) -> None:
@@ -252,7 +252,7 @@ class RunRecorder:
                     self._pending[shapes] -= gathering.runs
 
     def flush(self, seconds: float = FINISH_SECONDS, then: Callable[[], None] | None = None) -> bool:
-        """Store everything recorded, waiting at most ``seconds``; return whether that succeeded.
+        """Store everything recorded, waiting at most ``seconds``. Return whether everything is stored.
 
         With ``then``, return at once, and call ``then`` in the background after the attempt.
         """
@@ -268,7 +268,7 @@ class RunRecorder:
             self._hand_over_all()
 
     def finish(self) -> None:
-        """Store all records; drop the rest if storing takes too long."""
+        """Store all records. Drop the rest if storing takes too long."""
         self.hand_over()
         _end(self._background)
 

@@ -52,7 +52,7 @@ class Fallback:
 
 @dataclass(slots=True)
 class AutoStatus:
-    """Status of on-device compilation; :meth:`to_json` has stable keys.
+    """Status of on-device compilation. :meth:`to_json` has stable keys.
 
     ``serving``: level of the last answer, or of the first answer before any run. ``progress``: 0 to 1. ``reason``:
         cause of the phase, if necessary. ``shapes``: input shapes of this status. ``notes``: for example, ignored
@@ -140,9 +140,9 @@ class AutoSettings:
     """Settings of on-device compilation.
 
     ``target``: AUTO, a target or a machine of a target (``cpu``, ``npu-256``, a TOML file), or a plugin (``tvn-gen``).
-        ``scheme`` None: the target's default. ``timeout_seconds`` and ``memory_bytes`` limit each compile process,
-    ``processes`` their number, ``cache_bytes`` the contents of ``folder``. ``watch``: check that records vary, and
-        watch answers; ``shadow_share``: time for shadow runs, as a share of the time of answers.
+    ``scheme`` None: the target's default. ``timeout_seconds`` and ``memory_bytes`` limit each compile process,
+    ``processes`` the number of processes, ``cache_bytes`` the contents of ``folder``. ``watch``: check that records
+    vary, and watch answers. ``shadow_share``: time for shadow runs, as a share of the time of answers.
     """
 
     target: str
@@ -173,7 +173,7 @@ def compiles_before_first_run(get: Callable[[str, str], str]) -> bool:
 
 
 def read_cache(get: Callable[[str, str], str]) -> tuple[Path, int]:
-    """Return the cache folder and its size limit in bytes; raise OptionError for invalid values."""
+    """Return the cache folder and its size limit in bytes. Raises OptionError for invalid values."""
     folder = get(CACHE_VARIABLE, DEFAULTS[CACHE_VARIABLE]).strip()
     if folder and not Path(folder).is_absolute():
         raise _bad(CACHE_VARIABLE, folder, "an absolute path")
@@ -183,7 +183,7 @@ def read_cache(get: Callable[[str, str], str]) -> tuple[Path, int]:
 
 
 def read_settings(get: Callable[[str, str], str], flag: Callable[[str, str], bool]) -> AutoSettings:
-    """Read the settings by ``get(key, default)`` and ``flag(key, default)``; raise OptionError."""
+    """Read the settings by ``get(key, default)`` and ``flag(key, default)``. Raises OptionError."""
 
     def value(key: str) -> str:
         return get(key, DEFAULTS[key]).strip()

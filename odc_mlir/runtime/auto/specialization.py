@@ -1,7 +1,7 @@
-"""States of a specialisation: the model for one set of input shapes, on its way to a compiled result.
+"""States of a specialisation, which compiles the model for one set of input shapes.
 
-A :class:`Track` leads to one kind of result: a quantised and compiled model, or native code of the float model. Each
-state is an object that holds only its own data. docs/design/on_device.md has the diagram of TRANSITIONS.
+A :class:`Track` leads to one kind of result: a quantised and compiled model, or native code of the float model. A state
+is an object that holds only the data of this state. docs/design/on_device.md has the diagram of TRANSITIONS.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PROGRESS: Mapping[Phase, float] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """Executors that answer instead of the model, best first. Without an ``artefact``, they belong to other shapes."""
+    """Executors that answer instead of the model, best first. If ``artefact`` is None, they belong to other shapes."""
 
     candidates: tuple[ExecutorCandidate, ...] = ()
     watch: Watch | None = None
@@ -49,7 +49,7 @@ NOTHING = Serving()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackState:
-    """Base of all states: ``reason`` explains the state if necessary; executors of ``serving`` answer meanwhile."""
+    """Base of all states: ``reason`` explains the state if necessary. Executors of ``serving`` answer meanwhile."""
 
     PHASE: ClassVar[Phase] = Phase.FLOAT
     reason: str | None = None
@@ -94,7 +94,7 @@ class Collecting(TrackState):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Working(TrackState):
-    """State in which a compile process works, or waits for its turn (``is_queued``). Other fields: see Opening."""
+    """State in which a compile process works, or waits in the queue (``is_queued``). Other fields: see Opening."""
 
     phase: Phase
     is_queued: bool = False
@@ -199,7 +199,7 @@ class Track:
         self.attempts = self.departures = self.records_needed = 0
 
     def on(self, event: TrackEvent, state: TrackState) -> None:
-        """Change to ``state`` because of ``event``; raise RuntimeError unless TRANSITIONS allows it."""
+        """Change to ``state`` because of ``event``. Raises RuntimeError unless TRANSITIONS allows it."""
         before = type(self.state)
         if TRANSITIONS.get((before, event)) is not type(state):
             raise RuntimeError(f"{event!r} cannot lead from {before.__name__} to {type(state).__name__}")
@@ -249,7 +249,7 @@ class Track:
         self.on(TrackEvent.END, Opening(**facts))
 
     def verify(self, candidate: ExecutorCandidate) -> bool:
-        """Enter Verifying if ``candidate`` needs verification; return whether the caller must verify it."""
+        """Enter Verifying if ``candidate`` needs verification. Return whether the caller must verify it."""
         state = self.state
         if type(state) is not Active:
             return False
@@ -264,7 +264,7 @@ class Track:
         self.on(TrackEvent.SERVE, Active(reason=state.reason, serving=state.serving, retry_at=state.retry_at))
 
     def leave_at_end(self, reason: str) -> bool:
-        """Mark a pending result, which builds on a failed one, to be discarded; return whether there is one."""
+        """Mark a pending result, which builds on a failed result, to be discarded. Return whether there is one."""
         state = self.state
         if not isinstance(state, (Opening, Working)):
             return False
@@ -333,7 +333,7 @@ class Specialization:
         return next(iter(self.direct.state.serving.candidates), None) if self.direct is not None else None
 
     def candidates(self, *, direct: bool) -> list[ExecutorCandidate]:
-        """Return the executors that may replace the model, best first; ``direct``: include the direct track's."""
+        """Return the executors that may replace the model, best first. ``direct``: include the direct track's."""
         found = list(self.quantized.state.serving.candidates)
         if not direct or self.direct_candidate is None:
             return found
@@ -354,7 +354,7 @@ class Specialization:
 
     @property
     def is_over(self) -> bool:
-        """Whether the best possible executor answers, so that only its watch can change the executor."""
+        """Whether the best possible executor answers, so that only a watch can change the executor."""
         over = self.first is not None and self.quantized.retry_at is None and self.sample is not None
         return over and not self.is_direct_pending and not self.is_busy
 
@@ -367,7 +367,7 @@ class Specialization:
         return Level.ORIGINAL if self.direct_candidate is None else Level.DIRECT
 
     def restart(self, reason: str | None) -> None:
-        """Drop all results; the next run begins again. With a ``reason``, no result may answer in the meantime."""
+        """Drop all results. The next run begins again. With a ``reason``, no result may answer in the meantime."""
         serving = NOTHING if reason is not None else replace(self.quantized.state.serving, artefact=None)
         self.direct = None
         if not isinstance(self.quantized.state, New):
@@ -402,7 +402,7 @@ class Specialization:
         return state.reason
 
     def describe(self, status: AutoStatus, records: int) -> None:
-        """Set the entries of ``status``; ``records``: number of recorded runs of these shapes."""
+        """Set the entries of ``status``. ``records``: number of recorded runs of these shapes."""
         state, result = self.quantized.state, self.quantized.result
         artefact = state.serving.artefact
         status.phase, status.reason, status.key = self.phase, self.reason, self.quantized.key or None

@@ -57,7 +57,7 @@ _NEWS = 0.25  # weight of the last shadow run in the expected time of the next o
 
 @dataclass(slots=True)
 class WatchFacts:
-    """Counts and measures of a watch; the seconds of shadow runs are processor time."""
+    """Counts and measures of a watch. The seconds of shadow runs are processor time."""
 
     runs: int = 0
     runs_outside: int = 0  # answered by the float model, because their inputs lie outside of the ranges
@@ -75,7 +75,7 @@ class WatchFacts:
 class MeasuredOutput:
     """How a verdict measures an output. ``interval``: the length that errors are relative to, if known.
 
-    ``answers``: the largest element of each group of ``classes`` (None: of each row) is an answer. ``name``: the
+    ``answers``: the largest element in a group of ``classes`` elements (None: in a row) is an answer. ``name``: the
         output's name in limits for this output alone.
     """
 
@@ -101,7 +101,7 @@ class MeasuredOutput:
 class Terms:
     """Terms of a watch: ``limits`` of the verdict, and ``share`` of the time for shadow runs.
 
-    ``normal``: normal shares of saturated codes by tensor name; ``outputs``: how to measure each output, if known.
+    ``normal``: normal shares of saturated codes by tensor name. ``outputs``: how to measure each output, if known.
     """
 
     limits: tuple[Limit, ...]
@@ -186,7 +186,7 @@ class Watch:
         return not outside
 
     def counter(self, executor: Executor) -> Watcher | None:
-        """Return a counter of saturated codes for the next run of ``executor``; None for most runs."""
+        """Return a counter of saturated codes for the next run of ``executor``, or None for most runs."""
         if executor is not self._executor or not self._terms.normal or self.facts.runs % _RUNS_PER_COUNT:
             return None
         if self._counter is None:
@@ -227,7 +227,7 @@ class Watch:
                 self.facts.shadows_off = str(error)
 
     def join(self, seconds: float | None = None) -> bool:
-        """Wait at most ``seconds`` for the end of a shadow run; return whether none is running."""
+        """Wait at most ``seconds`` for the end of a shadow run. Return whether none is running."""
         thread = self._thread
         if thread is not None:
             if seconds != 0:
@@ -363,7 +363,7 @@ class InputRange:
     high: float
 
     def outside(self, value: Array) -> int:
-        """Return the number of elements outside the range, including NaN; 0 for inputs that are codes."""
+        """Return the number of elements outside the range, including NaN, or 0 for inputs that are codes."""
         if not value.size or value.dtype.kind != "f":
             return 0
         # With a NaN, both comparisons are false.
@@ -399,7 +399,7 @@ def _is_coded(info: TensorInfo) -> bool:
 
 
 class EndCounter:
-    """Counter of codes at both ends of their range; passed to ``executor.run`` as ``watch``."""
+    """Counter of codes at the two ends of the range. It is the argument ``watch`` of ``executor.run``."""
 
     def __init__(self, graph: Graph) -> None:
         self._ends = {
@@ -427,7 +427,7 @@ class EndCounter:
 
 
 def excess(shares: Mapping[str, Sequence[float]], normal: Mapping[str, Sequence[float]]) -> tuple[str, float] | None:
-    """Return the tensor with the largest excess of saturated codes over normal, and its share; None if none exceeds."""
+    """Return the tensor with the largest excess of saturated codes over normal, and its share, or None."""
     found = [
         (max(ours - theirs for ours, theirs in zip(share, normal[name], strict=True)), name)
         for name, share in shares.items()

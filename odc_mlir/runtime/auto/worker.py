@@ -69,7 +69,7 @@ _NOT_OF_MODEL = (_ChangedError, errors.InputError, errors.SessionError, errors.R
 
 
 class Worker:
-    """Worker for one job; it calls ``announce`` with each step."""
+    """Worker for one job. It calls ``announce`` with each step."""
 
     def __init__(self, job: Job, announce: Callable[..., None]) -> None:
         self.job = job
@@ -318,7 +318,7 @@ def limit_resources(seconds: float, memory_bytes: int) -> None:
 
 
 def end_when_unwanted(job: Job) -> None:
-    """End this process when its session has closed or ended and no other session wants the result."""
+    """End this process when the session has closed or ended and no other session wants the result."""
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM, signal.SIGTERM])  # for the main thread
     os.read(0, 1)  # a byte or the end of the pipe
     time.sleep(_RELEASED_SECONDS)
@@ -339,7 +339,7 @@ def read_job() -> Job:
 
 
 def main() -> int:
-    """Do the job on standard input; return 0 if its result is in the cache."""
+    """Do the job on standard input. Return 0 if its result is in the cache."""
     job = read_job()
     os.umask(0o077)  # results and files of plugins are private
     os.environ[CACHE_VARIABLE] = job.folder  # compilations use the same cache

@@ -42,7 +42,7 @@ class MissingDevice:
 
 @dataclass(frozen=True, slots=True)
 class DeviceFacts:
-    """Name of a device, whether it simulates hardware, and the targets of its attached hardware, best first."""
+    """Name of a device, whether it simulates hardware, and the targets of attached hardware, best first."""
 
     name: str
     simulated: bool
@@ -69,7 +69,8 @@ def ask_devices(sources: Sequence[PluginSource]) -> list[DeviceFacts | OdcError]
 def attached() -> tuple[list[str], list[str]]:
     """Return the targets of attached hardware, best first, and the problems of failed devices.
 
-    Devices of other packages come first, because they know other hardware than ours. Simulators report nothing.
+    Devices of other packages come first, because they know hardware that our devices do not know. Simulators report
+    nothing.
     """
     others = [source for source in registry.entries(DEVICES) if not source.is_ours]
     answers = ask_devices([*others, *registry.own_entries(DEVICES)])

@@ -1,4 +1,4 @@
-"""Interface of devices: a driver for hardware implements Device and DeviceProgram; other protocols are optional."""
+"""Interface of devices: a driver for hardware implements Device and DeviceProgram. Other protocols are optional."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class DeviceProgram(Protocol):
     outputs: tuple[Port, ...]
 
     def run(self, inputs: Sequence[Array], *, trace: bool = False) -> DeviceResult:
-        """Execute once; raise OdcError if the device fails."""
+        """Execute once. Raises OdcError if the device fails."""
 
 
 @runtime_checkable
@@ -52,7 +52,7 @@ class ModelledProgram(DeviceProgram, Protocol):
     target: Target
 
     def measure(self, memory_model: MemoryModel = "parity") -> DeviceResult:
-        """Return counters of one execution, independent of data; raise UnsupportedError without counters."""
+        """Return counters of one execution, independent of data. Raises UnsupportedError without counters."""
 
 
 @runtime_checkable
@@ -82,13 +82,13 @@ class StatefulProgram(DeviceProgram, Protocol):
     states: tuple[tuple[int, int], ...]
 
     def write_states(self, values: Sequence[Array]) -> None:
-        """Copy the states to the device; raise OdcError if it fails."""
+        """Copy the states to the device. Raises OdcError if it fails."""
 
     def read_states(self) -> Sequence[Array]:
-        """Copy the states from the device; raise OdcError if it fails."""
+        """Copy the states from the device. Raises OdcError if it fails."""
 
     def run_kept(self, inputs: Sequence[Array], *, trace: bool = False) -> DeviceResult:
-        """Execute once, with only the inputs and outputs that are not states; raise OdcError."""
+        """Execute once, with only the inputs and outputs that are not states. Raises OdcError."""
 
 
 @runtime_checkable
@@ -104,7 +104,7 @@ class ExaminingDevice(Protocol):
     """A device that can check a binary without loading it."""
 
     def examine(self, data: bytes, plan: Plan, machine: str | None) -> str | None:
-        """Return why ``data``, from a package with ``plan``, does not run on ``machine`` (None: any); None if it runs.
+        """Return why ``data`` of a package with ``plan`` does not run on ``machine`` (None: any), or None if it runs.
 
         Raises PackageError for damaged data and data of another version.
         """
@@ -126,18 +126,18 @@ class Device(Protocol):
         """Return the targets of attached hardware, best first. Sessions without ODC_TARGET compile for the first."""
 
     def load(self, data: bytes) -> DeviceProgram:
-        """Check and load a binary; raise OdcError for a damaged binary and for another machine."""
+        """Check and load a binary. Raises OdcError for a damaged binary and for another machine."""
 
 
 def tolerance_of(program: object) -> float:
     """Return the allowed difference of float results from host kernels, as a share of the largest value.
 
-    The tolerance covers other orders of summation in float32, and is far below one step of an 8-bit code. A program's
+    The tolerance covers any order of summation in float32, and is far below a step of an 8-bit code. A program's
     attribute ``tolerance`` raises it, for machines whose name requests a lower precision.
     """
     return min(float(getattr(program, "tolerance", 1e-4)), 0.1)
 
 
 def runs_code(device: Device) -> bool:
-    """Return whether binaries of ``device`` are machine code for this process, so that loading them requires trust."""
+    """Return whether binaries of ``device`` are machine code for this process. Loading machine code requires trust."""
     return bool(getattr(device, "runs_code", False))

@@ -85,7 +85,7 @@ class NativeProgram:
 
 
 class _Parts:
-    """A segment's function for several threads, with their scratch memory."""
+    """A segment's function for several threads, with scratch memory for the threads."""
 
     def __init__(self, segment: NativeSegment, address: int, addresses: Sequence[ctypes.c_void_p], team: Team) -> None:
         pointers = [ctypes.c_void_p] * (len(addresses) + 2)
@@ -148,7 +148,7 @@ class NativeDevice:
         return None
 
     def load(self, data: bytes) -> NativeProgram:
-        """Check and load a segment; raise PackageError if it is damaged or for another machine."""
+        """Check and load a segment. Raises PackageError if it is damaged or for another machine."""
         segment = parse_native_segment(data)
         if not has_code_generator():
             raise OptionError(f"native code needs the package {EXTRA}", hint=HINT)

@@ -34,7 +34,7 @@ class SimulatorProgram:
         return tuple(value.copy() for value in self._kept)
 
     def run_kept(self, inputs: Sequence[Array], *, trace: bool = False) -> DeviceResult:
-        """Execute once with the current states as further inputs, and keep the new states; raise SimulationError."""
+        """Execute once with the current states as further inputs, and keep the new states. Raises SimulationError."""
         sources, results = zip(*self.states, strict=True)
         given, kept = iter(inputs), dict(zip(sources, self._kept, strict=True))
         values = [kept[place] if place in kept else next(given) for place in range(len(self.inputs))]
@@ -44,13 +44,13 @@ class SimulatorProgram:
         return DeviceResult(tuple(shown), found.counters, found.trace)
 
     def run(self, inputs: Sequence[Array], *, trace: bool = False) -> DeviceResult:
-        """Execute once, bit for bit, and count cycles; raise SimulationError."""
+        """Execute once, bit for bit, and count cycles. Raises SimulationError."""
         result = simulator.simulate(self.program, inputs, trace=trace)
         events = result.trace.to_chrome()["traceEvents"] if result.trace is not None else None
         return DeviceResult(tuple(result.outputs), result.counters.to_dict(), events)
 
     def measure(self, memory_model: MemoryModel = "parity") -> DeviceResult:
-        """Return counters of one execution under ``memory_model``, without computing values."""
+        """Return counters of one execution under ``memory_model``. Values are not computed."""
         zeros = [np.zeros(port.shape, numpy_dtype(port.dtype)) for port in self.inputs]
         result = simulator.simulate(self.program, zeros, memory_model=memory_model, execute=False)
         return DeviceResult((), result.counters.to_dict())
@@ -61,7 +61,7 @@ class SimulatorProgram:
 
 
 class SimulatorDevice:
-    """Device for ``.npu`` binaries of all targets. Binaries contain the description of their machine."""
+    """Device for ``.npu`` binaries of all targets. A binary contains the description of the machine."""
 
     name = "simulator"
     simulated = True
@@ -89,5 +89,5 @@ class SimulatorDevice:
         return None
 
     def load(self, data: bytes) -> SimulatorProgram:
-        """Check and load a binary; raise PackageError or TargetError."""
+        """Check and load a binary. Raises PackageError or TargetError."""
         return SimulatorProgram(simulator.load(data))

@@ -18,7 +18,7 @@ class InputBinder:
     """Binding of a run's arrays to the graph inputs ``infos`` with the tensor indices ``indices``.
 
     Arrays must have the model's element types and static dimensions. Unknown dimensions accept any size, and ``resize``
-    also allows other static dimensions. ``shapes``: shapes of the last run; the object changes only if the shapes do.
+    also allows other static dimensions. ``shapes``: shapes of the last run. The object changes only if the shapes do.
     """
 
     def __init__(self, infos: Sequence[TensorInfo], *, indices: Sequence[int] = (), resize: bool = False) -> None:
@@ -31,7 +31,7 @@ class InputBinder:
         ]
 
     def __call__(self, inputs: Sequence[Any]) -> dict[int, Array]:
-        """Return ``inputs`` as read-only C-contiguous arrays by tensor index; raise InputError."""
+        """Return ``inputs`` as read-only C-contiguous arrays by tensor index. Raises InputError."""
         if not isinstance(inputs, (list, tuple)) and (
             isinstance(inputs, (str, bytes)) or not isinstance(inputs, Sequence)
         ):
@@ -65,13 +65,13 @@ class InputBinder:
 
 
 def _plain_dtype(info: TensorInfo) -> np.dtype[Any] | None:
-    """Return the tensor's numpy dtype, or None if elements of this dtype need a check of their values."""
+    """Return the tensor's numpy dtype, or None if the values of elements must be checked."""
     narrow = info.info.is_integer and info.info.bits < 8
     return None if narrow or info.info.kind == "string" else info.info.numpy
 
 
 def bind_inputs(infos: Sequence[TensorInfo], inputs: Sequence[Any], *, resize: bool = False) -> list[Array]:
-    """Return ``inputs`` as read-only C-contiguous arrays, one per graph input; see :class:`InputBinder`."""
+    """Return ``inputs`` as read-only C-contiguous arrays, one per graph input (see :class:`InputBinder`)."""
     return list(InputBinder(infos, resize=resize)(inputs).values())
 
 
@@ -98,7 +98,7 @@ def _bind(position: int, info: TensorInfo, value: Any, resize: bool) -> Array:
 
 
 def _strings(position: int, info: TensorInfo, array: Array) -> Array:
-    """Encode text as UTF-8 bytes, the form of constants; raise InputError for objects other than strings."""
+    """Encode text as UTF-8 bytes, the form of constants. Raises InputError for objects other than strings."""
     encoded = np.empty(array.shape, object)
     for index, value in enumerate(array.ravel().tolist()):
         if not isinstance(value, (str, bytes)):
@@ -128,7 +128,7 @@ def _misfit(position: int, info: TensorInfo, array: Array, hint: str | None = No
 
 
 def check_holds(info: TensorInfo, values: Array, what: str, hint: str | None = None) -> None:
-    """Raise InputError, which calls the values ``what``, unless all are in the range of the tensor's integer type."""
+    """Raise InputError if a value is outside the range of the tensor's integer type. ``what`` describes the values."""
     low, high = info.info.range
     outside = values[(values < low) | (values > high)]
     if outside.size:

@@ -52,7 +52,7 @@ class Executor:
     dimensions differ from the model's. ``context``: settings of all kernels. ``calls``: set only for executors of
     subgraphs.
 
-    State is kept from run to run until :meth:`reset`: variable tensors (initially real zero), the graph's states,
+    These keep values from run to run until :meth:`reset`: variable tensors (initially real zero), the graph's states,
     resource variables, hash tables and random number generators. A failed run does not change the graph's states.
     Threads that share an executor take turns. Separate executors run in parallel. If a process is forked while another
     thread runs the executor, the child resets the state.
@@ -109,16 +109,16 @@ class Executor:
         return {}
 
     def close(self) -> None:
-        """End the threads of native code; the next run starts them again."""
+        """End the threads of native code. The next run starts them again."""
 
     def reset(self) -> None:
-        """Reset all state; raise AllocationError if the variables need more than ``max_bytes``."""
+        """Reset all state. Raises AllocationError if the variables need more than ``max_bytes``."""
         with self._lock:
             self.clear_variables()
             self._calls.reset()
 
     def clear_variables(self) -> None:
-        """Reset variables and states of this graph, but not of its subgraphs; raise AllocationError."""
+        """Reset variables and states of this graph, but not of its subgraphs. Raises AllocationError."""
         variables = self._variable_infos
         total = sum(math.prod(info.static_shape) * info.info.numpy.itemsize for info in variables.values())
         if total > self.max_bytes:
@@ -152,7 +152,7 @@ class Executor:
             return {name: value.copy() for name, value in self._contents().items()}
 
     def set_states(self, values: Mapping[str, Any]) -> None:
-        """Replace some of the arrays that :meth:`get_states` returns; raise InputError if an array does not fit."""
+        """Replace some of the arrays that :meth:`get_states` returns. Raises InputError if an array does not fit."""
         with self._lock:
             self._fetch_states()
             known, arrays = self._contents(), {name: np.array(value) for name, value in values.items()}
@@ -181,7 +181,7 @@ class Executor:
         return [item for item in self._calls.context.state.resources.values() if isinstance(item, Variable)]
 
     def _keep_states(self, values: Values, results: Sequence[Array]) -> None:
-        """Make the outputs of a run the states of the next run. Copy arrays that others may write."""
+        """Make the outputs of a run the states of the next run. Copy arrays that outside code may write."""
         kept: dict[int, Array] = {}
         for state in self.graph.states:
             value = values.get(state.output)
@@ -198,7 +198,7 @@ class Executor:
         self._states = kept
 
     def prepare(self, input_shapes: Sequence[tuple[int, ...]] | None = None) -> SpecializedGraph:
-        """Prepare the graph for inputs of these shapes (default: the model's own); raise OdcError."""
+        """Prepare the graph for inputs of these shapes (default: the model's own). Raises OdcError."""
         with self._lock:
             shapes = [info.static_shape for info in self._input_infos] if input_shapes is None else input_shapes
             return self._prepare(tuple(shapes)).shaped
@@ -340,9 +340,10 @@ class Executor:
 
 
 class _Prepared(NamedTuple):
-    """A graph prepared for one set of input shapes: for each unit, its step and the values to drop after it.
+    """A graph prepared for one set of input shapes: for each unit, a step and the values to drop after the step.
 
-    If no unit needs a frame, ``straight`` runs all units, and ``quietly`` runs them without numpy's warnings.
+    If no unit needs a frame, ``straight`` runs all units, and ``quietly`` runs all units with numpy's warnings
+    disabled.
     """
 
     shaped: SpecializedGraph
@@ -401,7 +402,7 @@ def _limit_from_environment() -> int:
 
 
 def decode_constants(graph: Graph) -> None:
-    """Evaluate every DEQUANTIZE of a constant, so that kernels can prepare its result as a constant.
+    """Evaluate every DEQUANTIZE of a constant, so that kernels can prepare the result as a constant.
 
     A DEQUANTIZE that its kernel rejects stays, and fails in the run.
     """
@@ -422,7 +423,7 @@ def decode_constants(graph: Graph) -> None:
 
 
 def units_to_run(graph: Graph, units: Iterable[Unit]) -> tuple[Unit, ...]:
-    """Return ``units`` without those that only compute constants for host kernels."""
+    """Return ``units``, except units that only compute constants for host kernels."""
     found = tuple(units)
     read = {i for unit in found if not isinstance(unit, OperatorUnit) for i in unit.reads}
     spare = {index for index, info in enumerate(graph.tensors) if info.is_const} - read

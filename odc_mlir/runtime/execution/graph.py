@@ -1,9 +1,9 @@
 """Graphs for execution: a subgraph of a model file as nodes of the operator table.
 
-The reader guarantees that indices are in range. Building a graph checks that each operator fits its table entry, and
-that each operand exists before it is read. Subgraphs called by control flow and models named by RUN_MODEL also become
-graphs. The path of such a model is relative to the folder of the calling model, and must stay inside this folder, so
-that a foreign model cannot make the runtime read other files.
+The reader guarantees that indices are in range. Building a graph checks that every operator fits the table entry, and
+that every operand exists before it is read. Subgraphs called by control flow and models named by RUN_MODEL also become
+graphs. The path of the called model is relative to the folder of the calling model. It must stay inside this folder,
+because a foreign model must not make the runtime read other files.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class GraphState:
 
 @dataclass(slots=True)
 class Graph:
-    """Subgraph ``subgraph`` of a model. ``nodes[i].index == i``; all other indices refer to ``tensors``.
+    """Subgraph ``subgraph`` of a model. ``nodes[i].index == i``. All other indices refer to ``tensors``.
 
-    ``inputs`` and ``outputs`` belong to the application; those of ``states`` do not.
+    ``inputs`` and ``outputs`` belong to the application. They do not include ``states``.
     """
 
     name: str
@@ -102,7 +102,7 @@ class Graph:
 
 
 def build_graph(model: Model, subgraph: int = 0, *, custom_ops: CustomOps | None = None, states: bool = False) -> Graph:
-    """Build the graph of one subgraph of ``model``; raise ModelError or UnsupportedError with operator and tensor.
+    """Build the graph of one subgraph of ``model``. Raises ModelError or UnsupportedError with operator and tensor.
 
     ``custom_ops``: registry of custom operators (default: the global one). ``states``: keep the states that the model
         declares, instead of exposing them as inputs and outputs. Raises OptionError if the states do not fit the model.
@@ -130,7 +130,7 @@ def _keep_states(graph: Graph, pairs: Sequence[state_pairs.StatePair]) -> None:
 
 
 class _GraphBuilder:
-    """Builder of the graphs of one model; it builds each graph once. ``site``: location of the model.
+    """Builder of the graphs of one model. It builds a graph only once. ``site``: location of the model.
 
     ``linked``: graphs of other model files that RUN_MODEL calls, by file and subgraph
     """
@@ -164,7 +164,7 @@ class _GraphBuilder:
         return self._graphs[subgraph]
 
     def _bare_graph(self, model: Model, index: int) -> Graph:
-        """Build one subgraph without linking its calls. Check only the order of its operators."""
+        """Build one subgraph. Its calls are not linked. Check only the order of its operators."""
         record, constants = model.subgraphs[index], model.constants(index)
         named = record.named()
         tensors = tuple(tensor_info(named, constants, i) for i in range(len(named)))
@@ -233,9 +233,9 @@ class _GraphBuilder:
 
 
 def _forget_doubtful_shapes(graph: Graph, record: SubGraph, *, is_entry: bool) -> None:
-    """Set declared shapes without dimensions to unknown, for models whose subgraphs call each other.
+    """Set declared shapes that have no dimensions to unknown, for models in which subgraphs call subgraphs.
 
-    Such tensors need not be scalars; runs infer their shapes. Inputs and outputs of the model keep declared shapes.
+    Such tensors need not be scalars. Runs infer the shapes. Inputs and outputs of the model keep declared shapes.
     """
     settled = {*graph.inputs, *graph.outputs} if is_entry else set()
     for index, (info, tensor) in enumerate(zip(graph.tensors, record.tensors, strict=True)):
@@ -357,7 +357,7 @@ class ModelLocation:
         return ModelLocation((Path(model.path).resolve(),))
 
     def target(self, location: str) -> ModelLocation:
-        """Return the location of the model that RUN_MODEL names; raise ModelError if opening it is not allowed."""
+        """Return the location of the model that RUN_MODEL names. Raises ModelError if opening it is not allowed."""
         if not self.chain:
             raise UnsupportedError(
                 f"the model {location!r} is relative to this model's folder, which is unknown",
@@ -391,7 +391,7 @@ class ModelLocation:
 
 
 def entry_of(model: Model, options: Mapping[str, Any]) -> int:
-    """Return the subgraph of the signature that RUN_MODEL names (default: the first subgraph); raise ModelError."""
+    """Return the subgraph of the signature that RUN_MODEL names (default: the first subgraph). Raises ModelError."""
     key = options["signature"]
     if not key:
         return 0
@@ -403,7 +403,7 @@ def entry_of(model: Model, options: Mapping[str, Any]) -> int:
 
 
 def read_linked(site: ModelLocation) -> Model:
-    """Read the model at ``site``; raise ModelError."""
+    """Read the model at ``site``. Raises ModelError."""
     path = site.chain[-1]
     if site.siblings is None:
         return read_model(str(path))
@@ -437,7 +437,7 @@ def _collect(model: Model, site: ModelLocation, found: dict[str, bytes]) -> None
             _collect(linked, target, found)
 
 
-# Positions of the operands whose elements an operator copies to its result.
+# Positions of the operands from which an operator copies elements to the result.
 _PASSED_ON = {
     **dict.fromkeys(("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "CAST", "TRANSPOSE", "SLICE", "STRIDED_SLICE"), (0,)),
     **dict.fromkeys(("TILE", "BROADCAST_TO", "REVERSE_V2", "UNPACK", "SPLIT_V", "GATHER", "GATHER_ND"), (0,)),
@@ -447,7 +447,7 @@ _JOINED = ("CONCATENATION", "PACK")  # operators that copy all their operands
 
 
 def index_limits(graph: Graph) -> tuple[int | None, ...]:
-    """Return for each input the exclusive upper limit on its indices, or None if it holds no indices."""
+    """Return for each input the exclusive upper limit on indices, or None if the input holds no indices."""
     limits: dict[int, int] = {}
     for item in reversed(graph.nodes):
         for place, tensor in enumerate(item.inputs):

@@ -1,4 +1,4 @@
-"""Cache of native code for models compiled on this machine, so that later processes need not compile them.
+"""Cache of native code for models compiled on this machine. Later processes need not compile these models.
 
 Keys of packages depend on the model's bytes, the processor and the files of the compiler. Damaged and untrusted
 packages are compiled again. Without a usable cache, every process compiles.
@@ -76,7 +76,7 @@ def _read(path: Path, digest: str) -> PackageFiles | None:
 
 
 def _prune(newest: Path) -> None:
-    """Remove the least recently used packages until all are within the size limit; keep ``newest``."""
+    """Remove the least recently used packages until all are within the size limit. Keep ``newest``."""
     files = sorted(
         ((item.stat().st_mtime_ns, item.stat().st_size, item) for item in newest.parent.glob("*.zip")), reverse=True
     )

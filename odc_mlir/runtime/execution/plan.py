@@ -32,10 +32,10 @@ class _DeviceRun(Protocol):
 
 
 def check_plan(plan: Plan, graph: Graph, location: str = "plan.json") -> None:
-    """Check that a plan fits its model; raise PackageError.
+    """Check that a plan fits its model. Raises PackageError.
 
-    Inputs and outputs must equal the graph's. Every operator must run in exactly one step, after its operands exist. A
-    segment must bind every tensor that its operators read from outside, and every tensor that others read from it.
+    Inputs and outputs must equal the graph's. Every operator must run in exactly one step, after all operands exist. A
+    segment must bind every tensor that an operator reads from outside, and every tensor that is read outside.
     """
 
     def error(message: str) -> PackageError:
@@ -104,10 +104,10 @@ _REPLAYED = 16  # runs between copies of the device's states
 
 
 class SegmentUnit:
-    """A segment on ``device``; ``failure``: why host kernels run the segment instead, None while the device works.
+    """A segment on ``device``. ``failure``: why host kernels run the segment instead, None while the device works.
 
-    The first run writes the states to the device; afterwards only the device has them. To continue after a failure of
-    the device, the unit keeps a copy of the states, at most 16 runs old, and all inputs since that copy.
+    The first run writes the states to the device. Afterwards only the device has them. To continue after a failure of
+    the device, the unit keeps a copy of the states and all inputs since that copy. The copy is at most 16 runs old.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class SegmentUnit:
                     )
 
     def cycles(self) -> int | None:
-        """Return the cycles of one run on the device; None for host kernels and machines without a model of cycles."""
+        """Return the cycles of a run on the device, or None for host kernels and machines that model no cycles."""
         if not isinstance(self.program, base.ModelledProgram) or self.failure is not None:
             return None
         try:
@@ -231,7 +231,7 @@ class SegmentUnit:
                 self._copy, self._inputs_since = list(program.read_states()), []
 
     def states(self) -> dict[int, Array]:
-        """Return the states on the device by state input tensor; empty if the device has none. Raise OdcError."""
+        """Return the states on the device (none, if it has none) by state input tensor. Raises OdcError."""
         if self._copy is None or not isinstance(self.program, base.StatefulProgram):
             return {}
         with contained(SimulationError, "the device failed"):
@@ -243,7 +243,7 @@ class SegmentUnit:
         self._copy, self._inputs_since = None, []
 
     def _take_states_back(self, frame: Frame) -> None:
-        """Compute the device's states from their last copy by host kernels, and put the states into ``frame``."""
+        """Compute the device's states from the last copy by host kernels, and put the states into ``frame``."""
         if self._copy is None:
             return
         held = {self.reads[place]: value for (place, _), value in zip(self.step.states, self._copy, strict=True)}
@@ -302,10 +302,10 @@ def _log_failures(segments: Iterable[SegmentUnit]) -> None:
 
 
 class PlanExecutor(Executor):
-    """Executor of ``graph`` by its ``plan``; ``read`` returns the bytes of a segment's file.
+    """Executor that runs ``graph`` as in ``plan``. ``read`` returns the bytes of a segment's file.
 
     Host kernels replace a segment that cannot be loaded or run, with the same results. :attr:`fallbacks` holds the
-    reasons; with ``strict``, failures are errors. ``threads``: number of threads for segments of native code. Raises
+    reasons. With ``strict``, failures are errors. ``threads``: number of threads for segments of native code. Raises
     PackageError for a plan that does not fit the model.
     """
 
@@ -355,5 +355,5 @@ class PlanExecutor(Executor):
 
     @property
     def fallbacks(self) -> dict[str, str]:
-        """Reasons why host kernels run segments, by segment name; empty if every segment works."""
+        """Reasons why host kernels run segments, by segment name. Empty if every segment works."""
         return {unit.step.name: unit.failure for unit in self.segments if unit.failure is not None}

@@ -16,10 +16,10 @@ TeamTask = Callable[[int], int]
 
 
 class Team:
-    """``size`` threads: the caller's thread, and others that start with the first run.
+    """``size`` threads: the caller's thread, and threads that start with the first run.
 
-    The other threads end with :meth:`close`, or when the team is garbage-collected. Only one run is possible at a time.
-    A forked process starts its own threads.
+    The started threads end with :meth:`close`, or when the team is garbage-collected. Only one run is possible at a
+    time. A forked process starts its own threads.
     """
 
     def __init__(self, size: int) -> None:
@@ -50,7 +50,7 @@ class Team:
         return result
 
     def close(self) -> None:
-        """End the threads after their current parts; the next run starts new threads."""
+        """End every thread after the current part. The next run starts new threads."""
         crew, self._crew = self._crew, None
         if crew is not None and crew.process == os.getpid():
             crew.dismiss()
@@ -60,7 +60,7 @@ class Team:
 
 @dataclass
 class _Crew:
-    """The threads of a team except the caller's. They hold no reference to the team, so it can be garbage-collected."""
+    """The threads of a team except the caller's. They hold no reference to the team, to keep it collectable."""
 
     count: int
     work: TeamTask | None = None

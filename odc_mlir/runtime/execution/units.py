@@ -45,7 +45,7 @@ class Variant:
 
     @property
     def kernel(self) -> Execute:
-        """The prepared kernel; raises OdcError if it cannot be prepared."""
+        """The prepared kernel. Raises OdcError if it cannot be prepared."""
         if self._kernel is None:
             self._kernel = guarded(self.node, "prepare", lambda: prepare_kernel(self.node))
         return self._kernel
@@ -69,7 +69,7 @@ class Variants:
         self._kept: list[OrderedDict[OperandShapes, Variant]] = [OrderedDict() for _ in graph.nodes]
 
     def get(self, index: int, shapes: OperandShapes) -> Variant:
-        """Return operator ``index`` for operands of ``shapes``; raise ModelError if it rejects them."""
+        """Return operator ``index`` for operands of ``shapes``. Raises ModelError if it rejects them."""
         kept = self._kept[index]
         variant = kept.get(shapes)
         if variant is None:
@@ -103,11 +103,11 @@ class Variants:
 
 
 class SpecializedGraph:
-    """``graph`` specialised for inputs of ``input_shapes``; raises ModelError if an operator rejects its operands.
+    """``graph`` specialised for inputs of ``input_shapes``. Raises ModelError if an operator rejects its operands.
 
     ``tensors`` and ``nodes`` have the inferred shapes. A dimension that depends on values stays None. Operators in
-    ``open`` have operands of unknown shape; each run prepares them. The executor sets ``peak_bytes``, the peak of live
-    activations of known shape, and ``peak_name``, the tensor computed at the peak.
+    ``open`` have operands of unknown shape. Every run prepares these operators. The executor sets ``peak_bytes``, the
+    peak of live activations of known shape, and ``peak_name``, the tensor computed at the peak.
     """
 
     def __init__(self, graph: Graph, input_shapes: Sequence[tuple[int, ...]], variants: Variants | None = None) -> None:
@@ -133,11 +133,11 @@ class SpecializedGraph:
         return variant
 
     def kernel(self, index: int) -> Execute:
-        """Return the prepared kernel of operator ``index``; raise OdcError if the preparation fails."""
+        """Return the prepared kernel of operator ``index``. Raises OdcError if the preparation fails."""
         return self._chosen[index].kernel
 
     def prepare(self, index: int) -> None:
-        """Prepare the kernel of operator ``index`` if its operand shapes are known; raise OdcError if this fails."""
+        """Prepare the kernel of operator ``index`` if its operand shapes are known. Raises OdcError if this fails."""
         if index not in self.open:
             self.kernel(index)
 
@@ -146,7 +146,7 @@ class SpecializedGraph:
         return self._chosen[index]
 
     def nbytes(self, index: int) -> int:
-        """Return the bytes of tensor ``index`` in memory; 0 if its shape is unknown."""
+        """Return the bytes of tensor ``index`` in memory, or 0 if its shape is unknown."""
         return known_nbytes(self.tensors[index])
 
 
@@ -156,12 +156,12 @@ def is_static(shape: Shape | None) -> bool:
 
 
 def known_nbytes(info: TensorInfo) -> int:
-    """Return the bytes of a tensor in memory; 0 if its shape is unknown."""
+    """Return the bytes of a tensor in memory, or 0 if its shape is unknown."""
     return math.prod(info.static_shape) * info.info.numpy.itemsize if is_static(info.shape) else 0
 
 
 def guarded(node: Node, action: str, call: Callable[[], T]) -> T:
-    """Return the result of ``call()``; convert every exception to an OdcError that names the operator."""
+    """Return the result of ``call()``. Convert every exception to an OdcError that names the operator."""
     try:
         return call()
     except OdcError as error:
@@ -225,7 +225,7 @@ class Unit(Protocol):
         """Prepare kernels. Return the step that runs the unit without a frame, or None if the unit needs a frame."""
 
     def inner_bytes(self, shaped: SpecializedGraph) -> int:
-        """Return the peak in bytes of live activations inside the unit, without its operands and results."""
+        """Return the peak in bytes of live activations inside the unit, except operands and results of the unit."""
 
     def run(self, frame: Frame) -> None:
         """Read ``reads`` from the frame, write ``writes`` to it, and call the observer."""
@@ -233,7 +233,7 @@ class Unit(Protocol):
 
 @dataclass(slots=True)
 class OperatorUnit:
-    """Unit that runs operator ``index`` of the graph by its host kernel."""
+    """Unit that runs operator ``index`` of the graph by the host kernel."""
 
     index: int
     reads: tuple[int, ...]
@@ -336,7 +336,7 @@ class Frame:
         """Return tensor ``index`` as an operand.
 
         An operator that writes the operand receives the variable itself, a copy of any other value, and no constant.
-        Other operators receive a copy of a variable, because their results may be views of it.
+        All other operators receive a copy of a variable, because results may be views of operands.
         """
         if writable and self.shaped.tensors[index].is_const:
             return None
@@ -344,7 +344,7 @@ class Frame:
         return value.copy() if writable != (index in self.variables) else value
 
     def run_operator(self, index: int) -> None:
-        """Run operator ``index`` by its host kernel; errors name the operator."""
+        """Run operator ``index`` by the host kernel. Errors name the operator."""
         item = self.shaped.graph.nodes[index]
         written = item.node.mutated
         operands = [
@@ -455,7 +455,7 @@ class Calls:
 
     @contextmanager
     def below(self, live_bytes: int) -> Iterator[None]:
-        """Enter an operator that calls subgraphs, with ``live_bytes`` of activations; raise ModelError at MAX_DEPTH."""
+        """Enter an operator that calls subgraphs, with ``live_bytes`` of activations. Limit the depth to MAX_DEPTH."""
         if self._depth >= MAX_DEPTH:
             raise ModelError(f"subgraphs call one another more than {MAX_DEPTH} times deep")
         self._count = self._count if self._depth else 0

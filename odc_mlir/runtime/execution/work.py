@@ -24,7 +24,7 @@ MAX_TRIPS = 4096  # limit on counted trips of a loop
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Multiply-accumulates, and modelled nanoseconds of host kernels; ``trips``: trip count of a loop, if known."""
+    """Multiply-accumulates, and modelled nanoseconds of host kernels. ``trips``: trip count of a loop, if known."""
 
     macs: int = 0
     host_ns: float = 0.0
@@ -186,7 +186,7 @@ def trip_count(item: GraphNode, tensors: Sequence[TensorInfo]) -> int | None:
 
 
 class _Slice:
-    """The side-effect-free operators that compute some outputs of a graph; ``inputs``: positions of graph inputs."""
+    """The side-effect-free operators that compute some outputs of a graph. ``inputs``: positions of graph inputs."""
 
     def __init__(self, graph: Graph, outputs: Sequence[int], operators: Sequence[int], inputs: Sequence[int]) -> None:
         self.inputs = inputs
@@ -195,7 +195,7 @@ class _Slice:
 
     @classmethod
     def of(cls, graph: Graph, outputs: Sequence[int]) -> _Slice | None:
-        """Return the slice for outputs at these positions; None if an operator has effects or a tensor keeps state."""
+        """Return the slice for outputs at these positions, or None if there are side effects or kept state."""
         if any(position >= len(graph.outputs) for position in outputs):
             return None
         needed = {graph.outputs[position] for position in outputs}
@@ -213,7 +213,7 @@ class _Slice:
         return cls(graph, outputs, operators[::-1], inputs)
 
     def run(self, state: Mapping[int, Array]) -> list[Array]:
-        """Run on arrays by input position and return the outputs; raise OdcError."""
+        """Run on arrays by input position and return the outputs. Raises OdcError."""
         graph = self._graph
         values = {graph.inputs[position]: state[position] for position in self.inputs}
 

@@ -1,6 +1,6 @@
 """Host kernels: one function per operator, which prepares the operator and returns the function that computes it.
 
 Prepared functions accept operand arrays in operand order (None for omitted operands) and return result arrays. They
-accept any batch and image size. They read constants from the node, so an executor may pass None for a constant.
+accept any batch and image size. Kernels read constants from the node, so an executor may pass None for a constant.
 Docstrings describe the computation of the prepared function.
 """

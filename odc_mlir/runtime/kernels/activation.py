@@ -67,7 +67,7 @@ def leaky_relu(node: Node) -> Execute:
 
 
 def _leaky(slope: np.floating[Any], dtype: np.dtype) -> Callable[[Array], Array]:
-    """Return the leaky ReLU as the maximum of ``x`` and ``slope * x``, or as their minimum for slopes above 1."""
+    """Return the leaky ReLU: the maximum of ``x`` and ``slope * x``, or the minimum if the slope is above 1."""
     if not slope:  # 0 * infinity would be NaN
         return lambda x: in_pieces(lambda x: choose(x > 0, x, x * slope), x, dtype)
     better = np.maximum if slope <= 1 else np.minimum
@@ -83,7 +83,7 @@ def _leaky(slope: np.floating[Any], dtype: np.dtype) -> Callable[[Array], Array]
 
 
 def prelu(node: Node) -> Execute:
-    """Compute ``x`` for ``x >= 0``, else ``alpha * x``; ``alpha`` broadcasts to ``x``."""
+    """Compute ``x`` for ``x >= 0``, else ``alpha * x``. ``alpha`` broadcasts to ``x``."""
     out, dtype = node.results[0], node.results[0].info.numpy
     require_dtype(node, out, *FLOATS, *CODES)
     compute: Callable[[Array, Array], Array]
@@ -185,7 +185,7 @@ def softmax(node: Node) -> Execute:
 
 
 def log_softmax(node: Node) -> Execute:
-    """Compute the logarithm of the softmax along the last axis; 8-bit results have the scale 1/16."""
+    """Compute the logarithm of the softmax along the last axis. 8-bit results have the scale 1/16."""
     x, out = node.operand(0), node.results[0]
     require_dtype(node, x, *FLOATS, *EIGHT_BIT)
     dtype = out.info.numpy

@@ -34,7 +34,7 @@ _BLOCK = 32  # ATTENTION reads its caches in blocks of this many rows
 
 
 def _require(node: Node, *allowed: str, other_than: int | None = None) -> None:
-    """Raise UnsupportedError unless all tensors except operand ``other_than`` have the same, allowed element type."""
+    """Raise UnsupportedError unless all tensors except operand ``other_than`` have one common, allowed element type."""
     infos = [info for index, info in enumerate(node.operands) if index != other_than]
     for info in (*infos, *node.results):
         if info is not None and info.dtype not in allowed:
@@ -78,7 +78,7 @@ def instance_norm(node: Node) -> Execute:
 
 
 def _moments(rows: Array) -> tuple[Array, Array]:
-    """Return the means ``[C]`` of ``rows [N, C]`` and of their squares, summed row by row in float64."""
+    """Return the means ``[C]`` of ``rows [N, C]`` and of the squares of ``rows``, summed row by row in float64."""
     total = squares = np.zeros(rows.shape[1])
     for part in row_slices(rows, PART_ELEMENTS):
         wide = np.empty((part.stop - part.start + 1, rows.shape[1]))
@@ -146,7 +146,7 @@ def _rms_norm(x: NDArray[Any], gamma: NDArray[Any], epsilon: float) -> NDArray[n
 
 
 def _rotated(x: NDArray[Any], sine: NDArray[Any], cosine: NDArray[Any]) -> NDArray[Any]:
-    """Return ``x * cos + concat(-x_high, x_low) * sin``, the GPT-NeoX form; tables broadcast."""
+    """Return ``x * cos + concat(-x_high, x_low) * sin``, the GPT-NeoX form. Tables broadcast."""
     half = x.shape[-1] // 2
     turned = np.concatenate((-x[..., half:], x[..., :half]), axis=-1)
     return np.asarray(x * cosine + turned * sine, x.dtype)
@@ -155,8 +155,8 @@ def _rotated(x: NDArray[Any], sine: NDArray[Any], cosine: NDArray[Any]) -> NDArr
 def rope(node: Node) -> Execute:
     """Compute the rotary embedding from tables of sines and cosines, with one row per position or one for all.
 
-    Tables broadcast to the input. If a table has several rows, ONE's kernels use its first row for every position.
-    Models do not intend this, so we warn about such tables.
+    Tables broadcast to the input. If a table has several rows, ONE's kernels use the first row for every position.
+    Models do not intend this. Therefore such tables cause a warning.
     """
     if option(node, "mode") != "gpt_neox":
         raise unsupported(node, f"mode {option(node, 'mode')!r} has no published definition; gpt_neox is supported")
@@ -194,7 +194,7 @@ def _cache(node: Node, index: int) -> Fetch:
 
 
 def attention(node: Node) -> Execute:
-    """Compute the attention of one token, and write its key and value to the caches at ``position``.
+    """Compute the attention of one token, and write the key and value of the token to the caches at ``position``.
 
     The token attends to cache rows up to ``position``. The mask has one value per cache row and hides rows beyond
     ``position``. A shorter mask is repeated.

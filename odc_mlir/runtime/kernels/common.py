@@ -46,7 +46,7 @@ def fetch(node: Node, index: int) -> Fetch:
 
 
 def computed(node: Node, compute: Callable[..., Any], *, several: bool = False) -> Execute:
-    """Return the kernel that calls ``compute`` with all operands; if ``several``, there are several results."""
+    """Return the kernel that calls ``compute`` with all operands. If ``several``, there are several results."""
     sources = [_nothing if info is None else fetch(node, index) for index, info in enumerate(node.operands)]
     if several:
         return lambda operands: list(compute(*[source(operands) for source in sources]))
@@ -60,7 +60,7 @@ def _nothing(operands: Sequence[Array | None]) -> None:
 def planned(
     node: Node, index: int, others: Sequence[int], make: Callable[..., Callable[[Array], Any]], *, several: bool = False
 ) -> Execute:
-    """Return the kernel ``make(shape, *values)(x)``: ``x`` is operand ``index``, and ``values`` are ``others``.
+    """Return the kernel ``make(shape, *values)(x)``: ``x`` is operand ``index``, ``values`` the operands ``others``.
 
     If ``others`` are constant, ``make`` runs again only if the shape changes. If it rejects computed values, the run
     raises InputError. ``several``: the function from ``make`` returns several results.
@@ -108,7 +108,7 @@ def unsupported(node: Node, message: str) -> UnsupportedError:
 
 
 def scale_of(node: Node, info: TensorInfo) -> tuple[float, int]:
-    """Return (scale, zero point) of a per-tensor quantised tensor; raise ModelError for invalid parameters.
+    """Return (scale, zero point) of a per-tensor quantised tensor. Raises ModelError for invalid parameters.
 
     The zero point may lie outside the type's code range: in some valid files no code represents real zero.
     """
@@ -124,7 +124,7 @@ def scale_of(node: Node, info: TensorInfo) -> tuple[float, int]:
 
 
 def signed_codes(node: Node, info: TensorInfo, values: Array) -> Array:
-    """Return 8-bit codes of per-tensor quantised weights minus their zero point.
+    """Return 8-bit codes of per-tensor quantised weights minus the zero point.
 
     uint8 codes with zero point 0 are two's complement, from converters older than int8 in the schema.
     """
@@ -153,7 +153,7 @@ def require_units_of_sums(node: Node, bias: TensorInfo, scale: float, weight_sca
 
 
 def fused_activation(node: Node) -> str:
-    """Return the name of the fused activation, ``none`` for operators without one."""
+    """Return the name of the fused activation, or ``none`` if there is none."""
     return str(node.options.get("fused_activation_function", "none"))
 
 
@@ -212,7 +212,7 @@ def ints(array: Array) -> tuple[int, ...]:
 
 
 def wanted_sizes(node: Node, shape: Array) -> tuple[int, ...]:
-    """Return the sizes in a shape operand; raise InputError for invalid sizes and for too large results."""
+    """Return the sizes in a shape operand. Raises InputError for invalid sizes and for too large results."""
     sizes = ints(shape)
     if shape.ndim > 1 or any(size < 0 for size in sizes):
         raise input_error(node, f"the shape {shape.tolist()} must be a list and must not have negative sizes")
@@ -231,7 +231,7 @@ def quantised_zero(node: Node, info: TensorInfo) -> int:
 
 
 def single(node: Node, array: Array, what: str) -> Array:
-    """Return the only element of an operand with rank 0; raise InputError for other sizes."""
+    """Return the only element of an operand with rank 0. Raises InputError for other sizes."""
     if array.size != 1:
         raise input_error(node, f"{what} has the shape {list(array.shape)}; it must have one element")
     return array.reshape(())

@@ -27,7 +27,7 @@ def if_(node: Node) -> Execute:
 
 
 def while_(node: Node) -> Execute:
-    """Run the body until the condition is false; raise ModelError after too many iterations."""
+    """Run the body until the condition is false. Raises ModelError after too many iterations."""
     condition, body = _callee(node, "cond_subgraph_index"), _callee(node, "body_subgraph_index")
     first_state, limit = _arguments(node), node.context.max_iterations
 
@@ -51,7 +51,7 @@ def call(node: Node) -> Execute:
 
 
 def call_once(node: Node) -> Execute:
-    """Run a subgraph once per state; there are no results."""
+    """Run a subgraph once per state. There are no results."""
     callee, key = _callee(node, "init_subgraph_index"), ("call_once", option(node, "init_subgraph_index"))
 
     def execute(operands: Sequence[Array | None]) -> Sequence[Array]:

@@ -35,13 +35,13 @@ def prepared(node: Node, index: int, prepare: Callable[[Array], Filter]) -> Call
 
 
 def image(node: Node, x: Array) -> Array:
-    """Return ``x``; raise InputError unless it is ``[N, H, W, C]``."""
+    """Return ``x``. Raises InputError if the shape is not ``[N, H, W, C]``."""
     image_shape(node, x.shape)
     return x
 
 
 def image_shape(node: Node, shape: tuple[int, ...]) -> tuple[int, int, int, int]:
-    """Return ``shape``; raise InputError unless it is ``[N, H, W, C]``."""
+    """Return ``shape``. Raises InputError if it is not ``[N, H, W, C]``."""
     if len(shape) != 4:
         raise input_error(node, f"the input has the shape {list(shape)}; its rank must be 4")
     return shape
@@ -55,7 +55,7 @@ def small_plans(how: Accumulation, node: Node, weights: int, bias: int, make: Pl
 
 
 def check_filter(node: Node, values: Array) -> None:
-    """Raise ModelError unless the filter ``[_, kh, kw, _]`` has a positive height and width."""
+    """Raise ModelError if the height or width of the filter ``[_, kh, kw, _]`` is not positive."""
     for name, size in zip(("height", "width"), values.shape[1:3], strict=True):
         common.positive(node, f"the filter's {name}", size)
 
@@ -63,7 +63,7 @@ def check_filter(node: Node, values: Array) -> None:
 def placed_window(
     node: Node, options: common.WindowOptions, kernel: tuple[int, int], shape: tuple[int, ...], channels: int
 ) -> convolution.Window:
-    """Return the window over an input of ``shape`` with its padding; raise an error for too large results."""
+    """Return the window over an input of ``shape`` with its padding. Raises an error for too large results."""
     rows, columns = common.place_window(node, options.stride, options.padding, kernel, shape[1:3], options.dilation)
     common.check_elements(node, (shape[0], rows.output, columns.output, channels), node.results[0].dtype)
     pads = (rows.before, columns.before, rows.after, columns.after)
@@ -170,7 +170,7 @@ def transpose_conv(node: Node) -> Execute:
     def placed(
         shape: tuple[int, ...], sizes: Array, ready: convolution.ConvFilter
     ) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Return padding and size of the result; raise InputError for shapes that do not match."""
+        """Return padding and size of the result. Raises InputError for shapes that do not match."""
         _, rows, columns, channels = image_shape(node, shape)
         if channels != ready.in_channels:
             raise input_error(node, f"the input has {channels} channels, the filter {ready.in_channels}")

@@ -17,7 +17,7 @@ from odc_mlir.runtime.kernels.common import computed, input_error, single, unsup
 
 
 def registered(node: Node) -> Execute:
-    """Call the registered function of a custom code; raise UnsupportedError for an unknown code."""
+    """Call the registered function of a custom code. Raises UnsupportedError for an unknown code."""
     operator = node.context.custom_ops.get(node.custom_code)
     if operator is None:
         error = unsupported(node, f"no implementation is registered for the custom operator {node.custom_code!r}")
@@ -65,7 +65,7 @@ def erf(node: Node) -> Execute:
 
 
 def matrix_band_part(node: Node) -> Execute:
-    """Keep elements with ``i - j <= lower`` and ``j - i <= upper``; a negative bound means no bound."""
+    """Keep elements with ``i - j <= lower`` and ``j - i <= upper``. A negative bound means no bound."""
 
     def compute(x: Array, *limits: Array) -> Array:
         lower, upper = (int(single(node, limit, name)) for limit, name in zip(limits, ("lower", "upper"), strict=True))
@@ -112,7 +112,7 @@ def fused_batch_norm(node: Node) -> Execute:
 
 
 def max_pool_with_argmax(node: Node) -> Execute:
-    """Compute the largest element of each window of ``[N, H, W, C]`` and its first flat index.
+    """Compute the largest element in each window of ``[N, H, W, C]`` and the first flat index of this element.
 
     The index counts within the image, or with ``include_batch_in_index`` within the whole input.
     """

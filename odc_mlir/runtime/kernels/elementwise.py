@@ -29,7 +29,7 @@ def broadcasting(
     few: Compute | None = None,
     check: Callable[[tuple[int, ...], tuple[int, ...]], None] | None = None,
 ) -> Execute:
-    """Return the kernel of a two-operand function; it raises an error for operands that do not broadcast.
+    """Return the kernel of a two-operand function. The kernel rejects operands that do not broadcast.
 
     ``few`` replaces ``compute`` for small results, whose temporaries fit into the caches. ``check`` rejects shapes.
     """
@@ -110,9 +110,9 @@ def _coded(node: Node) -> bool:
 
 
 def of_reals16(node: Node, function: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array] | None:
-    """Return ``function`` on int16 codes with zero points, computed in float64; None for other operands.
+    """Return ``function`` on int16 codes with zero points, computed in float64, or None for other operands.
 
-    TensorFlow Lite does not support such codes, as they need 17 bits without their zero points.
+    TensorFlow Lite does not support such codes: minus the zero point, a code needs 17 bits.
     """
     infos = (node.operand(0), node.operand(1), node.results[0])
     (a, a_zero), (b, b_zero), (y, y_zero) = (common.scale_of(node, info) for info in infos)
@@ -169,7 +169,7 @@ def mul(node: Node) -> Execute:
 
 
 def div(node: Node) -> Execute:
-    """Compute ``a / b``; plain integers are truncated toward zero."""
+    """Compute ``a / b``. Plain integers are truncated toward zero."""
     out = node.results[0]
     require_dtype(node, out, *common.FLOATS, "int32", *common.CODES)
     if out.dtype in common.FLOATS:
@@ -194,13 +194,13 @@ def _divisor(node: Node, b: Array, zero: int) -> Array:
 
 
 def floor_div(node: Node) -> Execute:
-    """Compute ``a / b`` rounded down; reject zero divisors, even of reals."""
+    """Compute ``a / b`` rounded down. Reject zero divisors, even of reals."""
     require_dtype(node, node.results[0], *common.FLOATS, "int8", "int16", *_WHOLE)
     return mapped(node, lambda a, b: division.floor_quotient(a, _divisor(node, b, 0)))
 
 
 def floor_mod(node: Node) -> Execute:
-    """Compute the remainder with the sign of ``b``; reject zero divisors of integers."""
+    """Compute the remainder with the sign of ``b``. Reject zero divisors of integers."""
     dtype = node.results[0].dtype
     require_dtype(node, node.results[0], *common.FLOATS, "int8", "int16", *_WHOLE)
     if dtype in common.FLOATS:

@@ -67,7 +67,7 @@ def zeros_like(node: Node) -> Execute:
 
 
 def broadcast_args(node: Node) -> Execute:
-    """Compute the shape to which the shapes in both operands broadcast."""
+    """Compute the shape to which the shapes in operands 0 and 1 broadcast."""
     dtype = node.results[0].info.numpy
 
     def compute(first: Array, second: Array) -> Array:

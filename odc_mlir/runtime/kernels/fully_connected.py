@@ -169,7 +169,7 @@ def _plain(node: Node, layout: str, weights: Array) -> Array:
     """Return weights in row-major order, decoded from ``weights_format``.
 
     The shuffled float format has blocks of 16 rows, column by column. The shuffled 8-bit format has blocks of 4 rows by
-    16 columns with flipped sign bits, so the result is signed and the zero point 128 is already subtracted.
+    16 columns with flipped sign bits. The result is therefore signed, and the zero point 128 is already subtracted.
     """
     outputs, inputs = weights.shape
     if layout == "default":

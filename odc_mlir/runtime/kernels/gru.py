@@ -19,9 +19,9 @@ _SMALL_ARGUMENT = np.float32(-9)  # for smaller arguments e^x replaces the logis
 
 
 def gru(node: Node) -> Execute:
-    """Run the cell over ``x [T, N, I]``; return the last state ``[N, n]`` or all states ``[T, N, n]``.
+    """Run the cell over ``x [T, N, I]``. Return the last state ``[N, n]`` or all states ``[T, N, n]``.
 
-    The first axis is time; ``time_major`` is ignored as in ONE's kernels.
+    The first axis is time. ``time_major`` is ignored as in ONE's kernels.
     """
     if fused_activation(node) not in ("none", "tanh"):
         raise unsupported(node, f"the activation {fused_activation(node)!r} is not supported; tanh is")

@@ -15,7 +15,7 @@ from odc_mlir.runtime.kernels import common
 
 
 def gather(node: Node) -> Execute:
-    """Gather slices of operand 0 along an axis; rows of a block format are decoded to float32."""
+    """Gather slices of operand 0 along an axis. Rows of a block format are decoded to float32."""
     info = node.operand(0)
     if info.info.kind == "block":
         return _gather_blocks(node)
@@ -37,7 +37,7 @@ def gather(node: Node) -> Execute:
 
 
 def _batched_take(x: Array, indices: Array, axis: int, batch: int) -> Array:
-    """Return the elements of each batch entry of ``x`` at its indices: ``[batches, outer, taken, inner]``."""
+    """Return the elements of batch entries of ``x`` at the indices of the entry: ``[batches, outer, taken, inner]``."""
     batches, outer = math.prod(x.shape[:batch]), math.prod(x.shape[batch:axis])
     entries = x.reshape(batches, outer, x.shape[axis], math.prod(x.shape[axis + 1 :]))
     taken = indices.reshape(batches, math.prod(indices.shape[batch:]))
@@ -65,7 +65,7 @@ def _gather_blocks(node: Node) -> Execute:
 
 
 def _coordinates(node: Node, indices: Array, sizes: Sequence[int]) -> tuple[Array, ...]:
-    """Return one index array per axis from coordinates in the last axis; check indices against ``sizes``."""
+    """Return one index array per axis from coordinates in the last axis. Check indices against ``sizes``."""
     parts = indices.transpose(indices.ndim - 1, *range(indices.ndim - 1))
     for axis, part in enumerate(parts):
         common.check_index(node, part, sizes[axis], f"coordinate along axis {axis}")
@@ -91,7 +91,7 @@ _ADDED = ("float32", "uint8", "bool", "int8", "int32", "int64")
 
 
 def scatter_nd(node: Node) -> Execute:
-    """Add the slices in operand 1 to zeros at the coordinates in operand 0, in order; codes wrap."""
+    """Add the slices in operand 1 to zeros at the coordinates in operand 0, in order. Codes wrap."""
     require_dtype(node, node.operand(1), *_ADDED)
 
     def compute(indices: Array, updates: Array, shape: Array) -> Array:

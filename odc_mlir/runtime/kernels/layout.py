@@ -94,7 +94,7 @@ def padv2(node: Node) -> Execute:
 
 
 def mirror_pad(node: Node) -> Execute:
-    """Pad operand 0 with its own elements mirrored at the ends of each axis."""
+    """Pad operand 0 with elements of operand 0 mirrored at the ends of each axis."""
     edge = layout.mirror_edge(node)
 
     def make(shape: tuple[int, ...], pads: Array) -> common.PlannedKernel:

@@ -85,7 +85,7 @@ def select(node: Node) -> Execute:
 
 
 def select_v2(node: Node) -> Execute:
-    """Choose ``x`` if the condition holds, else ``y``; all three broadcast."""
+    """Choose ``x`` if the condition holds, else ``y``. All three broadcast."""
     return _choice(node, lambda condition, x, y: condition)
 
 

@@ -20,7 +20,7 @@ MOST_GRAMS = 1 << 20  # limit per sentence; the number of n-grams grows with a p
 
 
 def embedding_lookup(node: Node) -> Execute:
-    """Gather rows of operand 1 by the ids in operand 0; a quantised table is multiplied by its scale."""
+    """Gather rows of operand 1 by the ids in operand 0. A quantised table is multiplied by the scale."""
     table, out = node.operand(1), node.results[0]
     if table.dtype != out.dtype:
         return _scaled_lookup(node, table, out)
@@ -63,8 +63,8 @@ def embedding_lookup_sparse(node: Node) -> Execute:
     """Sum weighted rows of operand 4 whose indices agree in all but the last entry.
 
     The option ``combiner`` determines the combination of neighbouring rows with the same index. Indices should be
-    sorted: if an index occurs again later, its rows are added to the result so far, and the combiner's norm divides
-    all.
+    sorted. If an index occurs again later, further rows are added to the result so far, and the combiner's norm divides
+    the sum.
     """
     table, combiner = node.operand(4), str(option(node, "combiner"))
     require_dtype(node, table, "float32")
@@ -103,7 +103,7 @@ def _combine(target: Array, rows: Array, ids: Array, weights: Array, run: list[i
 
 
 def hashtable_lookup(node: Node) -> Execute:
-    """Look up operand 0 among the ascending keys in operand 1; return values (zeros for unknown keys) and hits."""
+    """Look up operand 0 among the ascending keys in operand 1. Return values (zeros for unknown keys) and hits."""
 
     def compute(lookup: Array, keys: Array, values: Array) -> list[Array]:
         if not keys.size or keys.shape != values.shape[:1] or (np.diff(keys.astype(np.int64)) < 0).any():
@@ -177,7 +177,7 @@ def skip_gram(node: Node) -> Execute:
 
 
 def _grams(words: list[bytes], size: int, skips: int, shorter: bool) -> Iterator[bytes]:
-    """Yield n-grams of joined words, longer n-grams before their prefixes."""
+    """Yield n-grams of joined words. Longer n-grams come before prefixes of these n-grams."""
 
     def continued(chosen: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         if len(chosen) < size:

@@ -47,7 +47,7 @@ _POWER_TOLERANCE = 1e-3
 
 
 def unidirectional_sequence_lstm(node: Node) -> Execute:
-    """Run the cell over a sequence; update both states."""
+    """Run the cell over a sequence and update the two states."""
     return sequences.over_time(node, _layer(node))
 
 
@@ -135,7 +135,7 @@ class _RealCell:
         return sequences.real_vector(self._node, self._info(name), self._values[self._direction + name])
 
     def _first_bias(self) -> Array:
-        """Return the initial sums: the biases, or zero for gates that add their bias after normalisation."""
+        """Return the initial sums: the biases, or zero for gates that add the bias after normalisation."""
         parts = []
         for gate in self._gates:
             bias = self._biases[gate]
@@ -187,7 +187,7 @@ class _RealCell:
 
 
 def integer_lstm(node: Node, values: Values) -> cells.IntegerLstm:
-    """Return the cell's integer parameters; ``values`` holds weights and biases by name."""
+    """Return the cell's integer parameters. ``values`` holds weights and biases by name."""
     if len(node.intermediates) == _WIDE_INTERMEDIATES:
         raise unsupported(node, "cells with 8-bit sums of gates (12 intermediate tensors) are not supported")
     return _Scales(node, values).cell()
@@ -324,7 +324,7 @@ class _Scales:
 
 
 def _basic_lstm(node: Node) -> Execute:
-    """Run one step with weights ``[4*O, I + O]`` (gates: input, modulation, forget, output) and update both states."""
+    """Run one step with weights ``[4*O, I + O]`` (gates: input, modulation, forget, output) and update the states."""
     infos = (*node.operands[:BASIC_OPERANDS], *node.results)
     dtypes = tuple("" if info is None else info.dtype for info in infos)
     if dtypes not in (_REAL, _CODES):

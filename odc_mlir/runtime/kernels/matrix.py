@@ -27,7 +27,7 @@ _RIGHT_OF = {"int8": _NARROW, "uint8": _NARROW, "int16": (*_NARROW, "int16")}
 
 
 def batch_matmul(node: Node) -> Execute:
-    """Multiply ``[..., M, K] @ [..., K, N]``; leading axes broadcast."""
+    """Multiply ``[..., M, K] @ [..., K, N]``. Leading axes broadcast."""
     flip_a, flip_b = bool(option(node, "adjoint_lhs")), bool(option(node, "adjoint_rhs"))
     product = _product(node)
 
@@ -101,7 +101,7 @@ def _hybrid(node: Node) -> Product:
 
 
 def _columns(node: Node) -> tuple[Array, Array]:
-    """Return the right matrices' scales (float32) and zero points: one element each, or one per column."""
+    """Return the right matrices' scales (float32) and zero points, as arrays of one element or one per column."""
     info = node.operand(1)
     if info.quant is None or info.quant.per_tensor:
         scale, zero = scale_of(node, info)
@@ -129,8 +129,8 @@ def _product_of_codes(
 ) -> Callable[[Array, Array, Callable[[Array, Place], Array]], Array]:
     """Return a function that computes exact products ``a [..., M, K] @ b [..., K, N]`` of codes by BLAS, in parts.
 
-    ``a_zeros`` has one element, ``b_zeros`` one or one per column. The function's third argument maps sums and their
-    position (empty for the whole product) to results of ``dtype``.
+    ``a_zeros`` has one element, ``b_zeros`` one or one per column. The function's third argument maps sums and the
+    position of the sums (empty for the whole product) to results of ``dtype``.
     """
     wide, a_zero, zeros = np.dtype(sums), int(a_zeros[0]), {int(b_zeros.min()), int(b_zeros.max())}
     a_shift, b_shift = (shift if shift.any() else None for shift in (a_zeros, b_zeros))

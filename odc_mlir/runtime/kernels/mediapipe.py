@@ -1,4 +1,4 @@
-"""MediaPipe's custom operators on float32 images; :mod:`odc_mlir.ops.infer.mediapipe` cites their definitions."""
+"""MediaPipe's custom operators on float32 images. :mod:`odc_mlir.ops.infer.mediapipe` cites the definitions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def convolution_2d_transpose_bias(node: Node) -> Execute:
 
 
 def max_pooling_with_argmax_2d(node: Node) -> Execute:
-    """Compute each window's largest element and the index of its first occurrence, ``row * width + column``."""
+    """Compute the largest element of each window and the first index of this element, ``row * width + column``."""
     options = mediapipe.pool_options(node)
     clamp = real_clamp(replace(node, options={"fused_activation_function": options.activation}))
 
@@ -53,7 +53,7 @@ def max_pooling_with_argmax_2d(node: Node) -> Execute:
 
 
 def max_unpooling_2d(node: Node) -> Execute:
-    """Write each value at its index in a window of zeros. Drop values outside; the last value at an index wins."""
+    """Write values at indices in windows of zeros. Drop values outside. The last value at an index wins."""
     options = mediapipe.pool_options(node)
 
     def compute(x: Array, places: Array) -> Array:
@@ -128,7 +128,7 @@ def _rows(node: Node, matrix: Array) -> Array:
 
 
 def transform_landmarks(node: Node) -> Execute:
-    """Transform x and y by the matrix's first two rows for z = 0; z stays."""
+    """Transform x and y by the matrix's first two rows for z = 0. The third coordinate stays."""
     _require_version(node)
 
     def compute(x: Array, matrix: Array) -> Array:

@@ -21,7 +21,7 @@ _CONVERSIONS = ("QUANTIZE", "DEQUANTIZE")
 
 
 def prepare_kernel(node: Node) -> Execute:
-    """Return the prepared kernel of any operator; raise OdcError if it cannot run."""
+    """Return the prepared kernel of any operator. Raises OdcError if it cannot run."""
     tensors = (*node.operands, *node.results)
     if any(info is not None and info.dtype in MICROSCALING for info in tensors):
         return _microscaled(node)

@@ -13,7 +13,7 @@ _TOLERANCE = 1e-3
 
 
 def l2_normalization(node: Node) -> Execute:
-    """Divide ``x [..., C]`` by its norm along the last axis; 8-bit results have the scale 1/128."""
+    """Divide ``x [..., C]`` by the norm along the last axis. 8-bit results have the scale 1/128."""
     x, out = node.operand(0), node.results[0]
     require_dtype(node, x, "float32", *EIGHT_BIT)
     if fused_activation(node) != "none":

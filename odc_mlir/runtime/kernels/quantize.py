@@ -69,7 +69,7 @@ def of_rank(make: Callable[[int], PlannedKernel]) -> PlannedKernel:
 
 
 def dequantize(node: Node) -> Execute:
-    """Convert codes to float32; half-precision numbers are widened."""
+    """Convert codes to float32. Half-precision numbers are widened."""
     x = node.operand(0)
     require_dtype(node, x, *_WIDE_CODES, *_FOUR_BIT, "float16", "bfloat16")
     require_dtype(node, node.results[0], "float32")

@@ -1,7 +1,7 @@
 """Operators that draw random numbers with TensorFlow's generator.
 
-Every operator has a generator, seeded by its options, that continues from run to run until the state is reset. A model
-draws the same numbers in every new session. TensorFlow Lite replaces two seeds of 0 by random seeds; we keep zeros.
+Every operator has a generator, seeded by the options, that continues from run to run until the state is reset. A model
+draws the same numbers in every new session. TensorFlow Lite replaces two seeds of 0 by random seeds. We keep zeros.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def _codes_of_nothing(x: Array, axes: tuple[int, ...], keep: bool, code: float) 
 
 
 def reduce_sum(node: Node) -> Execute:
-    """Sum operand 0 over the axes in operand 1; integers wrap around, booleans saturate."""
+    """Sum operand 0 over the axes in operand 1. Integers wrap around, booleans saturate."""
     info, out = node.operand(0), node.results[0]
     dtype = info.info.numpy
     if info.dtype == "bool":
@@ -102,7 +102,7 @@ def reduce_sum(node: Node) -> Execute:
 
 
 def reduce_prod(node: Node) -> Execute:
-    """Multiply operand 0 over the axes in operand 1; integers without a scale wrap around."""
+    """Multiply operand 0 over the axes in operand 1. Integers without a scale wrap around."""
     info, out = node.operand(0), node.results[0]
     dtype = info.info.numpy
     if info.dtype == "bool":

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Variable:
-    """A resource variable; ``value`` is None until the first assignment."""
+    """A resource variable. ``value`` is None until the first assignment."""
 
     name: str
     value: Array | None = None
@@ -29,7 +29,7 @@ class Variable:
 
 @dataclass(slots=True)
 class HashTable:
-    """A hash table; ``entries`` is None until the import."""
+    """A hash table. ``entries`` is None until the import."""
 
     number: int
     key_dtype: str
@@ -63,7 +63,7 @@ def var_handle(node: Node) -> Execute:
 
 
 def read_variable(node: Node) -> Execute:
-    """Read a variable; raise ModelError before the first assignment."""
+    """Read a variable. Raises ModelError before the first assignment."""
     variable_of, dtype = _resource(node, Variable, "variable"), node.results[0].info.numpy
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
@@ -99,7 +99,7 @@ def hashtable(node: Node) -> Execute:
 
 
 def hashtable_import(node: Node) -> Execute:
-    """Fill an empty table with keys and values; a filled table stays unchanged."""
+    """Fill an empty table with keys and values. A filled table stays unchanged."""
     table_of, keys_of, values_of = _resource(node, HashTable, "table"), fetch(node, 1), fetch(node, 2)
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
@@ -117,7 +117,7 @@ def hashtable_import(node: Node) -> Execute:
 
 
 def hashtable_find(node: Node) -> Execute:
-    """Look up the value of each key, or the default; raise ModelError before the table is filled."""
+    """Look up the value of each key, or the default. Raises ModelError before the table is filled."""
     table_of, keys_of, default_of = _resource(node, HashTable, "table"), fetch(node, 1), fetch(node, 2)
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
@@ -134,7 +134,7 @@ def hashtable_find(node: Node) -> Execute:
 
 
 def hashtable_size(node: Node) -> Execute:
-    """Count the entries, ``[1]``; raise ModelError before the table is filled."""
+    """Count the entries, ``[1]``. Raises ModelError before the table is filled."""
     table_of = _resource(node, HashTable, "table")
     return lambda operands: [np.array([len(_entries(node, table_of(operands)))], np.int64)]
 

@@ -22,7 +22,7 @@ _ORDERED = ("float32", *_INTEGERS)
 
 
 def _place(node: Node, best: np.ufunc, search: Callable[..., Any]) -> Execute:
-    """Return the kernel for the first index of the best element; NaN is never better than a number."""
+    """Return the kernel for the first index of the best element. NaN is never better than a number."""
     dtype = node.results[0].info.numpy
     require_dtype(node, node.operand(0), *_ORDERED, "bool")
 
@@ -56,7 +56,7 @@ arg_min = partial(_place, best=np.fmin, search=np.ndarray.argmin)
 
 
 def topk_v2(node: Node) -> Execute:
-    """Compute the ``k`` largest elements of each row in descending order, and their indices."""
+    """Compute the ``k`` largest elements of each row in descending order, and the indices of these elements."""
     dtype = node.results[1].info.numpy
     require_dtype(node, node.operand(0), *_ORDERED)
 
@@ -148,7 +148,7 @@ non_max_suppression_v5 = partial(_suppression, soft=True)
 
 
 def bucketize(node: Node) -> Execute:
-    """Count the boundaries that are less than or equal to each element; integers are compared as float32."""
+    """Count the boundaries that are less than or equal to each element. Integers are compared as float32."""
     edges = np.array(boundaries(node), np.float32)
     compared = {"float32": np.float32, "float64": np.float64, "int32": np.float32, "int64": np.float32}
     require_dtype(node, node.operand(0), *compared)

@@ -20,7 +20,7 @@ Combine = Callable[[Array, Array], Any]
 
 
 def segment_sum(node: Node) -> Execute:
-    """Sum neighbouring slices with the same segment id; integers wrap around."""
+    """Sum neighbouring slices with the same segment id. Integers wrap around."""
     require_dtype(node, node.operand(0), *_NUMBERS)
 
     def compute(x: Array, ids: Array) -> Array:
@@ -36,7 +36,7 @@ def segment_sum(node: Node) -> Execute:
 
 
 def _unsorted(node: Node, combine: np.ufunc, start: int | str) -> Execute:
-    """Combine the slices of each segment; ignore negative ids. ``start``: initial number, or a name of a limit"""
+    """Combine the slices of each segment. Ignore negative ids. ``start``: initial number, or a name of a limit"""
     require_dtype(node, node.operand(0), *_NUMBERS)
 
     def compute(x: Array, ids: Array, segments: Array) -> Array:
@@ -74,7 +74,7 @@ _WINDOWED = ("float32", "float64", "bool", *(f"{kind}{bits}" for kind in ("int",
 
 
 def reduce_window(node: Node) -> Execute:
-    """Combine the elements of each window of operand 0, starting from operand 1; integers wrap around."""
+    """Combine the elements of each window of operand 0, starting from operand 1. Integers wrap around."""
     require_dtype(node, node.operand(0), *_WINDOWED)
     combine = _WINDOW_FUNCTIONS[window_function(node)]
 

@@ -33,13 +33,13 @@ BLOCK_ELEMENTS = 1 << 20  # limit on gates per part of the batch, and on precomp
 
 
 class Cell(Protocol):
-    """A prepared recurrent cell with ``state`` arrays ``[N, ·]``; the first array is the output."""
+    """A prepared recurrent cell with ``state`` arrays ``[N, ·]``. The first array is the output."""
 
     def inputs(self, x: Array, aux: Array | None = None) -> Array:
         """Return the contributions ``[n, ·]`` of inputs ``[n, I]`` (and auxiliary inputs) of many steps."""
 
     def step(self, inputs: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
-        """Return the new state from one step's :meth:`inputs` and the old state."""
+        """Return the new state from :meth:`inputs` of a step and the old state."""
 
 
 def through_time(
@@ -112,7 +112,7 @@ class RecurrentLayer:
 
 
 def one_step(node: Node, layer: RecurrentLayer) -> Execute:
-    """Return the kernel of one step for ``x [N, I]``; the result is ``[N, O]``."""
+    """Return the kernel of one step for ``x [N, I]``. The result is ``[N, O]``."""
     x_of = fetch(node, 0)
 
     def execute(operands: Operands) -> list[Array]:
@@ -125,7 +125,7 @@ def one_step(node: Node, layer: RecurrentLayer) -> Execute:
 
 
 def over_time(node: Node, layer: RecurrentLayer) -> Execute:
-    """Return the kernel that runs a cell over ``x [T, N, I]`` (or ``[N, T, I]``); the result is ``[T, N, O]``."""
+    """Return the kernel that runs a cell over ``x [T, N, I]`` (or ``[N, T, I]``). The result is ``[T, N, O]``."""
     x_of = fetch(node, 0)
 
     def execute(operands: Operands) -> list[Array]:
@@ -136,7 +136,7 @@ def over_time(node: Node, layer: RecurrentLayer) -> Execute:
 
 
 def both_ways(node: Node, forward: RecurrentLayer, backward: RecurrentLayer, aux_weights: str) -> Execute:
-    """Return the kernel that runs one layer forward and one backward; results are concatenated or separate.
+    """Return the kernel that runs one layer forward and one backward. Results are concatenated or separate.
 
     An auxiliary input with separate weights is added in both layers. Otherwise it is the backward layer's input.
     """
@@ -158,7 +158,7 @@ def both_ways(node: Node, forward: RecurrentLayer, backward: RecurrentLayer, aux
 
 
 def time_first(node: Node, x: Array, *, name: str = "input") -> Array:
-    """Return ``x`` as ``[T, N, I]``, transposed unless ``time_major``."""
+    """Return ``x`` as ``[T, N, I]``, transposed if ``time_major`` is false."""
     if x.ndim != 3:
         raise input_error(node, f"the {name} has the shape {list(x.shape)}; its rank must be 3")
     return x if option(node, "time_major") else x.swapaxes(0, 1)
@@ -218,7 +218,7 @@ def when_known(
 
 
 def product(node: Node, infos: Sequence[TensorInfo], values: Sequence[Array]) -> Function:
-    """Return the function ``x [n, K] @ W.T`` in float32; ``W`` stacks float32 or 8-bit matrices ``[·, K]``.
+    """Return the function ``x [n, K] @ W.T`` in float32. ``W`` stacks float32 or 8-bit matrices ``[·, K]``.
 
     Each 8-bit matrix has one scale, and rows of ``x`` are quantised dynamically. A vector is read as a diagonal matrix.
     """
@@ -245,7 +245,7 @@ def require_float(node: Node, *names: str) -> None:
 
 
 def weight_scale(node: Node, info: TensorInfo) -> float:
-    """Return the scale of quantised weights; raise ModelError unless there is exactly one."""
+    """Return the scale of quantised weights. Raises ModelError if the number of scales is not one."""
     quant = info.quant
     if quant is None or not quant.per_tensor:
         raise node.error(f"weights {info.name!r} have {len(quant.scales) if quant else 0} scales; one is allowed here")

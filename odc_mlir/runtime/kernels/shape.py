@@ -163,7 +163,7 @@ def pad(node: Node) -> Execute:
 
 
 def padding(node: Node, shape: tuple[int, ...], pads: Array, value: Array | int) -> common.PlannedKernel:
-    """Return the function that pads arrays of ``shape`` with ``value``; ``pads`` is ``[rank, 2]``."""
+    """Return the function that pads arrays of ``shape`` with ``value``. ``pads`` is ``[rank, 2]``."""
     pairs = pad_pairs(node, shape, pads)
     sizes = tuple(d + a + b for d, (a, b) in zip(shape, pairs, strict=True))
     check_elements(node, sizes, node.results[0].dtype)
@@ -183,7 +183,7 @@ def padding(node: Node, shape: tuple[int, ...], pads: Array, value: Array | int)
 
 
 def pad_pairs(node: Node, shape: tuple[int, ...], pads: Array) -> list[tuple[int, int]]:
-    """Return the padding of each axis of ``shape``; raise InputError unless all pairs are valid."""
+    """Return the padding of each axis of ``shape``. Raises InputError unless all pairs are valid."""
     if pads.shape != (len(shape), 2) or pads.min(initial=0) < 0:
         raise common.input_error(node, f"the paddings {pads.tolist()} must be {len(shape)} pairs that are not negative")
     return [(int(a), int(b)) for a, b in pads]

@@ -47,7 +47,7 @@ class Hybrid:
 class Accumulation:
     """Accumulation and requantisation of an operator, from element types, scales and the fused activation.
 
-    ``largest``: limit on the magnitude of inputs minus their zero point (None: float32); ``sums``: the dtype of sums.
+    ``largest``: limit on the magnitude of inputs minus the zero point (None: float32). ``sums``: the dtype of sums.
     """
 
     node: Node
@@ -68,7 +68,7 @@ class Accumulation:
         return (row if self.bias_units is None else self.bias_units(row)).astype(self.sums, copy=False)
 
     def of_tile(self, bias: TensorInfo | None) -> TileSums:
-        """Return the completion of a tile's sums; ``bias`` must be constant or None."""
+        """Return the completion of a tile's sums. ``bias`` must be constant or None."""
         return TileSums(
             self.out_dtype, self.in_zero, self.bias_row(None if bias is None else bias.array()), self.rescale
         )
@@ -96,7 +96,7 @@ class Accumulation:
     def by_image(
         self, x: Array, bias: Array | None, compute: Callable[[Array, Finish | None], Array], *, asymmetric: bool
     ) -> Array:
-        """Return ``compute(images, finish)`` for ``x [N, ...]``, image by image if each image has its own scale."""
+        """Return ``compute(images, finish)`` for ``x [N, ...]``, image by image if images have separate scales."""
         if self.hybrid is None:
             return compute(x, self.finish(bias))
         result: Array | None = None
@@ -196,7 +196,7 @@ def _rescale(
 def _bias_units(
     node: Node, x: TensorInfo, bias: TensorInfo, weight_scales: tuple[float, ...], channels: int, sums: str
 ) -> Callable[[Array], Array] | None:
-    """Return the conversion of a bias to the scale of the sums; None if there is nothing to convert."""
+    """Return the conversion of a bias to the scale of the sums, or None if there is nothing to convert."""
     quant, x_scale = bias.quant, scale_of(node, x)[0]
     if quant is None:
         return None
@@ -217,7 +217,7 @@ def _bias_units(
 
 
 def weight_scales(node: Node, weights: TensorInfo, channels: int) -> tuple[float, ...]:
-    """Return one weight scale, or one per result channel; raise ModelError for any other number of scales."""
+    """Return one weight scale, or one per result channel. Raises ModelError for any other number of scales."""
     if weights.quant is None:
         raise node.error(f"weights {weights.name!r} of {weights.dtype} have no scale")
     scales = weights.quant.scales
@@ -228,7 +228,7 @@ def weight_scales(node: Node, weights: TensorInfo, channels: int) -> tuple[float
 
 
 def centred(node: Node, weights: TensorInfo, values: Array, channel_axis: int) -> Array:
-    """Return weight codes minus their zero points; return floats unchanged.
+    """Return weight codes minus zero points. Return floats unchanged.
 
     Raises ModelError for several scales or zero points along another axis than ``channel_axis``.
     """

@@ -1,4 +1,4 @@
-"""Functions of one operand, such as EXP and ABS, and helpers of their kernels."""
+"""Functions of one operand, such as EXP and ABS, and helpers of kernels."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Function = Callable[[Array], Array]
 Table = TypeVar("Table")
 
 
-# Overhead of one computation without a table, in elements.
+# Overhead of a direct computation (no table), in elements.
 _CALL_ELEMENTS = 1 << 12
 
 
@@ -45,7 +45,7 @@ class LaterTable(Generic[Table]):
         self._seen = 0
 
     def after(self, elements: int) -> Table | None:
-        """Count ``elements`` more; return the table, or None while direct computations are cheaper."""
+        """Count ``elements`` more. Return the table, or None while direct computations are cheaper."""
         if self._table is None:
             self._seen += elements + _CALL_ELEMENTS
             if self._seen >= lut.TABLE_16_THRESHOLD:
@@ -148,8 +148,8 @@ exp = partial(real_function, function=special.exp, tabulated=special.exp_exact)
 def log(node: Node) -> Execute:
     """Compute the natural logarithm. 8-bit codes of numbers <= 0 give the lowest code.
 
-    16-bit codes of numbers <= 0 give the logarithm of half a step, the largest number that rounds to zero, because the
-    lowest code would be far below all other logarithms. With LiteRT's numerics, they give the lowest code.
+    16-bit codes of numbers <= 0 give the logarithm of half a step, the largest number that rounds to zero. The lowest
+    code would be far below all other logarithms. With LiteRT's numerics, they give the lowest code.
     """
     out = node.results[0]
     if not out.info.is_integer:
@@ -197,8 +197,8 @@ def sqrt(node: Node) -> Execute:
 def rsqrt(node: Node) -> Execute:
     """Compute the reciprocal square root. Codes of numbers <= 0 give the largest code.
 
-    16-bit codes without zero points use tables with an error of at most two codes. With LiteRT's numerics they use
-    LiteRT's single table, which is less accurate near zero.
+    16-bit codes without zero points use tables with an error of at most two codes. With LiteRT's numerics, these
+    functions use LiteRT's single table, which is less accurate near zero.
     """
     x, out = node.operand(0), node.results[0]
     if not out.info.is_integer:

@@ -1,6 +1,6 @@
 """Modelled time of the target, statistics of runs measured on this machine, and traces of both.
 
-The modelled clock is a function of the package alone. Measured times include the simulator, so they differ from times
+The modelled clock is a function of the package alone. Measured times include the simulator and thus differ from times
 of the target. Every number names its clock.
 """
 
@@ -22,7 +22,7 @@ from odc_mlir.targets.costs import REFERENCE, HostCosts, load_host, parse_host
 
 @dataclass(frozen=True, slots=True)
 class ModelledTime:
-    """Modelled nanoseconds of one operator on the host, or of one segment (``operator`` None) with its transfers.
+    """Modelled nanoseconds of an operator on the host, or of a segment (``operator`` None) including transfers.
 
     ``op``: the operator's kind
     """
@@ -42,7 +42,7 @@ class ModelledTime:
 
 @dataclass(frozen=True, slots=True)
 class Modelled:
-    """Modelled time of one inference: its parts, in sequence."""
+    """Modelled time of an inference, as a sequence of parts."""
 
     parts: tuple[ModelledTime, ...]
 
@@ -73,7 +73,7 @@ def host_of(plan: Plan) -> HostCosts:
 
 
 def modelled(plan: Plan, measured: Measured, cycles: Mapping[str, float], clock_hz: int | None) -> Modelled:
-    """Return the modelled time of ``plan``; ``cycles``: cycles of segments by file. Other segments run on the host."""
+    """Return the modelled time of ``plan``. ``cycles``: cycles of segments by file. Other segments run on the host."""
     host, parts = host_of(plan), list[ModelledTime]()
     for step in plan.steps:
         if isinstance(step, SegmentStep) and step.file in cycles and clock_hz:
@@ -98,7 +98,7 @@ _HOST, _WAY, _NPU = range(3)  # threads of the process _WHOLE in modelled traces
 
 @dataclass(slots=True)
 class LatencyProfile:
-    """Wall-clock times of this machine in seconds; ``events``: units of the timed runs, without warm-up."""
+    """Wall-clock times of this machine in seconds. ``events``: units of the timed runs, without warm-up."""
 
     load_seconds: float = 0.0
     prepare_seconds: float = 0.0
@@ -147,7 +147,7 @@ def measured_trace(events: Sequence[Event]) -> dict[str, Any]:
 
 
 def modelled_trace(modelled: Modelled, inside: Inside) -> dict[str, Any]:
-    """Return one modelled inference in the trace-event format, with activity inside each segment."""
+    """Return a modelled inference in the trace-event format, with activity inside segments."""
     starts: dict[str, float] = {}
     found = list(_process(_WHOLE, "modelled: one inference", {_HOST: "host", _WAY: "way to the NPU", _NPU: "NPU"}))
     found += _modelled_spans(modelled, starts)

@@ -99,7 +99,7 @@ def _right(chosen: Array, labels: Array) -> float:
 
 
 def check_column_order(outputs: Sequence[Array], labels: Array, model: str) -> None:
-    """Raise InputError if columns of ``labels`` fit other columns of ``outputs`` far better than their own."""
+    """Raise InputError if columns of ``labels`` fit ``outputs`` far better in another order."""
     moved = columns_moved(outputs, labels)
     if moved:
         pairs = [f"{label} fits column {output} of the output" for label, output in moved.items()]
@@ -186,7 +186,8 @@ def doubt(outputs: Sequence[Array], labels: Array, model: str) -> str | None:
 class Misfit:
     """Labels, or columns of labels, that fit answers no better than chance.
 
-    ``common``: the most frequent class and its share in percent, if it is too frequent to distinguish a fit from chance
+    ``common``: the most frequent class and the share in percent, if the share is too large to distinguish a fit from
+    chance
     """
 
     what: str
@@ -338,7 +339,7 @@ def _check_classes(outputs: Sequence[Array], labels: Array, model: str) -> None:
 
 
 def _check_own(answers: Array, labels: Array, model: str) -> None:
-    """Raise InputError if ``answers``, [samples, rows], fit the labels of other samples as well as their own labels.
+    """Raise InputError if ``answers``, [samples, rows], fit labels of wrong samples as well as of the right samples.
 
     This detects exchanged samples even if many rows are right by chance, as when each row usually has the same class.
     """
@@ -358,7 +359,7 @@ def _check_own(answers: Array, labels: Array, model: str) -> None:
 
 
 def _common(labels: Array) -> tuple[int, float] | None:
-    """Return the most frequent class of labels and its share in percent; None if other classes are frequent enough."""
+    """Return the most frequent class of labels and the share in percent, or None if it is not too frequent."""
     # Share of one class from which chance alone gives too many right answers.
     most_common = 2.0 / 3.0
     classes, counts = np.unique(labels, return_counts=True)
@@ -379,9 +380,9 @@ def _shifted(chosen: Array, labels: Array, shift: int, classes: int) -> tuple[st
 
 
 def misfit(outputs: Sequence[Array], labels: Array) -> Misfit | None:
-    """Return the labels that fit answers no better than chance; None if all fit better.
+    """Return the labels that fit answers no better than chance, or None if all fit better.
 
-    Labels of other samples or in another unit are useless: their errors are the same before and after quantising.
+    Labels of wrong samples or in another unit are useless: errors are the same before and after quantising.
     """
     outputs, labels = scores.compared(outputs, labels)
     found = scores.by_chance(outputs, labels)

@@ -3,10 +3,10 @@
 For a reference ``a`` and other values ``b``: MAE is the mean of ``|a-b|``, MAPE the mean of ``|a-b|/|a|`` over ``a !=
 0``, MSE the mean of ``(a-b)^2``, SQNR ``10 log10(sum a^2 / sum (a-b)^2)``, SRMSE ``sqrt(MSE)`` in steps of b's scale,
 and TAE the sum of ``|a-b|``, averaged over records. MPEIR is the mean over records of ``max|a-b| / interval``. The
-interval is ``max a - min a`` over all records (1 if that is 0), or a given one, because a single record may be too
-short. A top-k match is the mean share of the k largest elements, of a record or of each of its rows, that are also
-among the k largest of the other; the lower index wins ties. Elements that are not finite count as differing unless they
-are equal, and do not count in the other metrics.
+interval is ``max a - min a`` over all records (1 if that is 0), or a given interval. A single record may be too short.
+A top-k match is the mean share of the k largest elements of a record, or of a row, that are also among the k largest of
+the other record. The lower index wins ties. Elements that are not finite count as differing if they are not equal, and
+do not count in the other metrics.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Metrics of one tensor; None if undefined, such as the SQNR of equal values (infinite)."""
+    """Metrics of one tensor, or None if undefined, such as the SQNR of equal values (infinite)."""
 
     elements: int
     differing: int  # elements outside the tolerance
@@ -61,7 +61,7 @@ class Errors:
 
 
 class ErrorMeter:
-    """Accumulator of differences between records and a reference; ``top``: also compute top-k matches.
+    """Accumulator of differences between records and a reference. ``top``: also compute top-k matches.
 
     ``classes``: length of the rows in top-k matches (default: all elements). ``interval``: denominator of MPEIR
         (default: the interval of all records). ``scale``: scale of the other values, if these are codes.
@@ -90,11 +90,11 @@ class ErrorMeter:
         self._matches: dict[int, list[float]] = {k: [] for k in TOP}
 
     def add(self, reference: Array, other: Array) -> None:
-        """Add a record: two arrays of the same shape, both numbers, text or handles (which never differ)."""
+        """Add a record: two arrays of the same shape and kind (numbers, text or handles). Handles never differ."""
         a, b = reference.reshape(-1), other.reshape(-1)
         self._elements += a.size
         if a.dtype.kind not in "biufc":
-            # Handles refer to state of their run. The results of operators that read this state are compared instead.
+            # Handles refer to state of a run. The results of operators that read this state are compared instead.
             texts = ((x, y) for x, y in zip(a, b, strict=True) if isinstance(x, (bytes, str)))
             self._differing += sum(x != y for x, y in texts)
             return
@@ -122,7 +122,7 @@ class ErrorMeter:
             self.add(reference, other)
 
     def _add_piece(self, a: Array, b: Array, rtol: float) -> float:
-        """Add a part of a record; return its largest absolute difference."""
+        """Add a part of a record. Return its largest absolute difference."""
         same = a == b
         wide = np.complex128 if a.dtype.kind == "c" or b.dtype.kind == "c" else np.float64
         x, y = a.astype(wide), b.astype(wide)
@@ -220,7 +220,7 @@ TensorKind = Literal["intermediate", "output"]
 
 @dataclass(frozen=True, slots=True)
 class TensorComparison:
-    """One tensor in both runs. ``errors`` is None if the two cannot be compared, because of ``misfit``."""
+    """A tensor in the two runs. ``errors`` is None if the two cannot be compared, because of ``misfit``."""
 
     name: str  # in the reference
     op: str  # operator that computes the tensor in the reference; empty for an output that no operator computes
@@ -262,9 +262,9 @@ def compare(
 ) -> Comparison:
     """Run both on every record, ``records[k][j]`` for input j, and compare outputs and common intermediates.
 
-    Outputs are matched by position, other tensors by name. Equal types are compared as codes, others as real numbers.
-    Inputs of either side's type are converted. ``others``: records for the other side, if its inputs differ. Raises
-    ModelError for different numbers of inputs or outputs, and errors of the runs.
+    Outputs are matched by position, other tensors by name. Equal types are compared as codes, different types as real
+    numbers. Inputs of either side's type are converted. ``others``: records for the other side, if the inputs differ.
+    Raises ModelError for different numbers of inputs or outputs, and errors of the runs.
     """
     counts = [("output", len(reference.graph.outputs), len(other.graph.outputs))]
     if others is None:
@@ -280,7 +280,7 @@ def compare(
 
 
 class _Pair:
-    """A tensor of both graphs; ``output``: its position among the outputs, or None for an intermediate tensor."""
+    """A tensor of both graphs. ``output``: its position among the outputs, or None for an intermediate tensor."""
 
     def __init__(
         self,
@@ -349,7 +349,7 @@ def channel_factors(graph: Graph) -> Mapping[str, Array]:
 
 
 def _taken_back(value: Array, factors: Array | None) -> Array:
-    """Multiply the channels of real values by ``factors``, to undo their division."""
+    """Multiply the channels of real values by ``factors``, to undo a division."""
     if factors is None or value.dtype.kind != "f" or factors.ndim > value.ndim:
         return value
     fits = all(ours in (1, extent) for ours, extent in zip(factors.shape[::-1], value.shape[::-1], strict=False))
@@ -437,7 +437,7 @@ def _run(executor: Executor, inputs: Sequence[Array], watch: Watcher) -> list[Ar
 
 
 def _for_both(first: TensorInfo, second: TensorInfo, value: Array) -> tuple[Array, Array]:
-    """Convert an input, a real or in the type of one tensor, to the types of both tensors."""
+    """Convert an input, a real number or in the type of one of two tensors, to the types of the two tensors."""
     given = first if value.dtype == first.info.numpy else second
 
     def converted(info: TensorInfo) -> Array:

@@ -1,10 +1,10 @@
 """The compile report: placement of every operator, and the modelled cost of one inference on the target.
 
-Keys keep their names and meanings; docs/numbers.md lists them. There are two lower bounds of a segment's cycles.
-``model_floor_cycles`` holds for any program: the largest of byte-wide multiply-accumulates divided by the array's rate,
-results of such operators divided by requantisation lanes, and compulsory bytes divided by the rate of each port.
-Weights count by their entropy, or by the bytes that our program stores if these are fewer. ``ideal_cycles`` also counts
-the instructions of our program, and its constants as stored.
+Names and meanings of keys do not change. The page docs/numbers.md lists them. There are two lower bounds of a segment's
+cycles. ``model_floor_cycles`` holds for any program. It is the largest of three quotients: byte-wide
+multiply-accumulates divided by the array's rate, results of these operators divided by requantisation lanes, and
+compulsory bytes divided by the rate of a port. Weights count by entropy, or by the bytes that our program stores if
+these are fewer. ``ideal_cycles`` also counts the instructions of our program, and its constants as stored.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def byte_products(node: Node) -> int:
 
 
 def layer_floor(node: Node, target: Target, memory: str) -> dict[str, int]:
-    """Return the lower bounds on cycles of one operator from the array, the lanes, and the port of its weights.
+    """Return the lower bounds on cycles of an operator from the array, the lanes, and the port of the weights.
 
     Inputs and outputs do not count, since they may stay inside the machine.
     """
@@ -62,9 +62,9 @@ def layer_floor(node: Node, target: Target, memory: str) -> dict[str, int]:
 
 
 def _weights(nodes: Iterable[Node]) -> Iterable[TensorInfo]:
-    """Return the quantised constants that operators with multiply-accumulates read; equal constants count once.
+    """Return the quantised constants that operators with multiply-accumulates read. Equal constants count once.
 
-    Biases do not count: their stored form depends on the machine.
+    Biases do not count, because the stored form depends on the machine.
     """
     read = (info for node in nodes if node.macs for info in node.operands if info is not None)
     return {bytes(i.data): i for i in read if i.data is not None and i.info.numpy.itemsize == 1}.values()
@@ -113,7 +113,7 @@ def estimate(amounts: Mapping[str, float], macs: int, cycles: float, target: Tar
 
 
 def total_energy(estimates: Iterable[Mapping[str, Any]], description: str | None) -> dict[str, Any]:
-    """Return the sum of the segments' energy estimates; ``description``: the figures behind them."""
+    """Return the sum of the segments' energy estimates. ``description``: the figures behind them."""
     parts: Counter[str] = Counter()
     sums: Counter[str] = Counter()
     for one in estimates:
@@ -127,7 +127,7 @@ def total_energy(estimates: Iterable[Mapping[str, Any]], description: str | None
 
 
 def build_report(package: Package, *, quick: bool = False) -> Report:
-    """Return the report of ``package``; raise PackageError or UnsupportedError if nothing is compiled or modelled.
+    """Return the report of ``package``. Raises PackageError or UnsupportedError if nothing is compiled or modelled.
 
     ``quick`` omits values that need more simulations: causes of cycles, and ``cycles_total_strict`` (None).
     """
@@ -228,7 +228,7 @@ def _sram_peak(package: Package, segments: Sequence[_SegmentCounters]) -> Mappin
 
 
 class _SegmentCounters:
-    """Simulator counters of a segment under each of ``models``; empty if the device cannot run it."""
+    """Simulator counters of a segment under each of ``models``. Empty if the device cannot run the segment."""
 
     def __init__(
         self, step: SegmentStep, executor: PlanExecutor, models: Sequence[MemoryModel], *, explained: bool
@@ -259,7 +259,7 @@ class _SegmentCounters:
         return self.program.target
 
     def model_floor_cycles(self, work: Measured) -> int:
-        """Return the lower bound for any program of the segment's operators; see the module's docstring."""
+        """Return the lower bound for any program of the segment's operators (see the module's docstring)."""
         inside = [work.nodes[index] for index in self.step.operators]
         results = sum(size(node.results[0]) for node in inside if node.macs)
         weights = min(float(self.parity["constant_bytes"]), sum(map(coded_bytes, _weights(inside))))
@@ -268,7 +268,7 @@ class _SegmentCounters:
         return max(lanes, *self._least_cycles(work, weights, macs))
 
     def ideal_cycles(self, work: Measured, floor_cycles: int) -> int:
-        """Return the lower bound of our program; ``floor_cycles``: lower bound of the model's operators."""
+        """Return the lower bound of our program. ``floor_cycles``: lower bound of the model's operators."""
         counters = self.parity
         read = min(
             counters["constant_bytes"], counters["constant_bytes_read"]
@@ -277,7 +277,7 @@ class _SegmentCounters:
         return max(floor_cycles, *self._least_cycles(work, read + counters["program_bytes"], macs))
 
     def _least_cycles(self, work: Measured, fixed_bytes: float, macs: int) -> tuple[int, int, int]:
-        """Return the least cycles of the array, the off-chip and the SRAM port; ``fixed_bytes``: constants and code."""
+        """Return the least cycles of the array, the off-chip and the SRAM port. ``fixed_bytes``: constants and code."""
         moved = float(sum(tensor_bytes(work.tensors[index]) for indices in self.step.passed for index in indices))
         offchip, sram = (fixed_bytes, moved) if self.parity["memory"] == "flash" else (0.0, moved + fixed_bytes)
         return (
@@ -292,13 +292,13 @@ class _SegmentCounters:
         return estimate(parity.get("amounts", {}), parity["macs_useful"], parity["cycles"], self.target)
 
     def layer_energy(self, operator: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the energy estimate of one operator, without the energy of reading the program."""
+        """Return the energy estimate of an operator. It excludes the energy of reading the program."""
         return estimate(operator.get("amounts", {}), operator["executed_macs"], operator["cycles"], self.target)
 
     def operator_times(self, nodes: Sequence[Node], data: bytes) -> list[dict[str, Any]]:
         """Return counters, added cycles and causes of each of ``nodes``, the segment's operators.
 
-        An operator that is merged into others has no entries. ``data``: the segment's binary.
+        An operator that is merged into other operators has no entries. ``data``: the segment's binary.
         """
         own = [[info.name for info in node.results] for node in nodes]
         times = self._named_times()
@@ -320,7 +320,7 @@ class _SegmentCounters:
 
 
 def _together(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Add up the counters of one operator, which has several entries if its results are computed one by one."""
+    """Add up the counters of an operator, which has several entries if results are computed one by one."""
     if len(parts) < 2:
         return parts[0] if parts else {}
     longest = max(parts, key=lambda part: part["cycles"])

@@ -33,7 +33,7 @@ _TITLE = 40  # characters of a model's name in a title
 
 @dataclass(frozen=True, slots=True)
 class LayerChange:
-    """An operator in the first report and in another; None if a report lacks it.
+    """An operator in the first report and in another, or None if a report lacks it.
 
     ``cause``: the changes of cycles by cause, which add up to the difference, or the change of placement.
     """
@@ -46,7 +46,7 @@ class LayerChange:
 
     @property
     def cycles(self) -> int:
-        """Additional cycles of the other report; negative if it has fewer cycles."""
+        """Additional cycles of the other report. Negative if the other report has fewer cycles."""
         return _cycles(self.after) - _cycles(self.before)
 
 
@@ -60,7 +60,7 @@ def measure(report: Report, key: str) -> float:
 def changes(before: Report, after: Report) -> list[LayerChange]:
     """Return every operator of either report, the largest change of cycles first.
 
-    Operators correspond if their kinds and the names of their results are equal. Duplicates correspond in order.
+    Operators correspond if the kinds and the names of the results are equal. Duplicates correspond in order.
     """
     rest: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for layer in after["layers"]:

@@ -1,4 +1,4 @@
-"""A compile report as one self-contained HTML page without external fonts, pictures or scripts."""
+"""A compile report as a self-contained HTML page, with no external fonts, pictures or scripts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _LONGEST_NAME = 40  # characters of a name in tooltips
 
 @dataclass(frozen=True, slots=True)
 class OperatorCode:
-    """Code of an operator. ``source``: the operator as text; ``instructions``: numbers and texts in program order."""
+    """Code of an operator. ``source``: the operator as text. ``instructions``: numbers and texts in program order."""
 
     source: str
     segment: str
@@ -55,7 +55,7 @@ class OperatorCode:
 
 
 def operator_code(package: Package) -> dict[int, OperatorCode]:
-    """Return the compiled operators by position in the model; empty for packages of other targets."""
+    """Return the compiled operators by position in the model, or {} for packages of other targets."""
     if package.plan is None or package.plan.extension != _EXTENSION:
         return {}
     found: dict[int, OperatorCode] = {}
@@ -118,7 +118,7 @@ _ROOFS = {
 
 
 def rooflines(report: Mapping[str, Any]) -> Html:
-    """Draw a roofline for each resource in :data:`_ROOFS` that operators use; empty without data."""
+    """Draw rooflines for all resources in :data:`_ROOFS` that operators use. Return "" if there are no data."""
     machine: Mapping[str, int] = report.get("hardware") or {}
     if not machine:
         return Html("")
@@ -163,7 +163,7 @@ def _shares(
     named: Callable[[str], object] = short_name,
     coloured: Sequence[str] = (),
 ) -> Html:
-    """Format the parts of ``total`` with their shares and bars; ``coloured``: names in the order of colours."""
+    """Format the parts of ``total`` with shares and bars. ``coloured``: names in the order of colours."""
     columns = (Column(titles[0]), Column(titles[1], number=True), Column("share", number=True), Column(" "))
     full = total if coloured else max(parts.values(), default=0)
     rows = [
@@ -211,7 +211,7 @@ def _box(name: str, layers: Sequence[Mapping[str, Any]], segments: Mapping[str, 
 
 
 def live_bytes(report: Mapping[str, Any]) -> Html:
-    """Draw SRAM contents over the cycles of each segment, and list the contents at the peak; empty if unknown."""
+    """Draw SRAM contents over the cycles of each segment, and list the contents at the peak. Return "" if unknown."""
     names = {layer["name"]: layer["operator"] for layer in report["layers"]}
     return joined(_live_segment(live, names) for live in report.get("sram_live") or ())
 

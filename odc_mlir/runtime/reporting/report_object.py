@@ -28,9 +28,9 @@ _ROWS = 12  # limit on rows of operators in text and notebooks
 
 @dataclass(frozen=True, slots=True)
 class ReportedOperator:
-    """An operator of the model. ``cycles``: 0 on the host; ``host_ns``: its modelled time on the host.
+    """An operator of the model. ``cycles``: 0 on the host. ``host_ns``: its modelled time on the host.
 
-    ``name``: name of its result; ``op``: kind; ``placed``: npu or host; ``reason``: why it is on the host;
+    ``name``: name of its result. ``op``: kind. ``placed``: npu or host. ``reason``: why it is on the host.
     ``bound_by``: the engine that the operator keeps busy longest, ``host``, or a dash if unknown.
     """
 
@@ -47,7 +47,7 @@ class ReportedOperator:
 
 
 class Report(dict[str, Any]):
-    """Report of a compilation: a dictionary with methods that format it; :mod:`.report` describes its keys.
+    """Report of a compilation: a dictionary with methods that format it. :mod:`.report` describes the keys.
 
     ``json.dumps(report)`` and ``report["cycles_total"]`` work as for any dictionary.
     """
@@ -87,7 +87,7 @@ class Report(dict[str, Any]):
         return render(self)
 
     def to_csv(self) -> str:
-        """Return one line per operator; see docs/reports.md."""
+        """Return one line per operator (see docs/reports.md)."""
         return report_table.layer_csv([self])
 
     def compare(self, *others: Report) -> str:
@@ -120,7 +120,7 @@ def small_table(lead: str, titles: Sequence[str], rows: Iterable[Sequence[str]])
 
 
 def read_report(path: str | Path) -> dict[str, Any]:
-    """Read the report in the file ``path``; raise PackageError for other files, versions, and invalid values."""
+    """Read the report in the file ``path``. Raises PackageError for other files, versions, and invalid values."""
     try:
         document = json.loads(Path(path).read_bytes(), parse_constant=_refuse, parse_float=_number, parse_int=_number)
     except (ValueError, RecursionError) as error:
@@ -169,7 +169,7 @@ class UnmodelledReport(Report):
     """A report without cycles and times. Attributes that need these raise UnsupportedError."""
 
     def __getattribute__(self, name: str) -> Any:
-        """Return an attribute; raise UnsupportedError for one that needs a modelled machine."""
+        """Return an attribute. Raises UnsupportedError for one that needs a modelled machine."""
         if name in _OF_MODELS:
             raise UnsupportedError(f"there is no model of code for {self['target']}", hint="measure its runs")
         return super().__getattribute__(name)
@@ -201,7 +201,7 @@ def is_modelled(plan: Plan) -> bool:
 
 
 def unmodelled_report(package: Package, plan: Plan) -> UnmodelledReport:
-    """Return the report of ``package`` with this ``plan``: placement and bytes of files; raise PackageError."""
+    """Return the report of ``package`` with this ``plan``: placement and bytes of files. Raises PackageError."""
     work = graph_work(package.graph, host_of(plan))
     files = package.files
     layers = placements(package, plan, work, plan.target)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def placements(package: Package, plan: Plan, work: Measured, target: str | None) -> list[dict[str, Any]]:
-    """Return a record for each operator of the model, in order; ``placed`` is ``target`` or the host."""
+    """Return a record for each operator of the model, in order. ``placed`` is ``target`` or the host."""
     lines = source_lines.decode(package.graph.metadata.get(source_lines.NAME))
     segments = {index: step.name for step in plan.segments for index in step.operators}
     return [
@@ -43,7 +43,7 @@ def placements(package: Package, plan: Plan, work: Measured, target: str | None)
 def partition_report(plan: Plan, work: Measured, clock: Modelled) -> dict[str, Any]:
     """Return the chosen plan, the next best plan, all candidates, ``difference_ns`` of the first two, and segments.
 
-    A segment has operators, work, tensors on its boundary, modelled parts, and the partitioner's ``estimate``.
+    A segment has operators, work, tensors on the boundary, modelled parts, and the partitioner's ``estimate``.
     """
     record = plan.partition
     plans = [entry for entry in _listed(record, "plans") if _is_plan(entry)]
@@ -138,7 +138,7 @@ _CONVERSIONS = ("QUANTIZE", "DEQUANTIZE")  # have real numbers in every model
 
 
 class HostGroup(NamedTuple):
-    """Operators on the host for one ``cause``; ``remedy`` is empty if unknown."""
+    """Operators on the host for one ``cause``. ``remedy`` is empty if unknown."""
 
     cause: str
     remedy: str
@@ -160,7 +160,7 @@ class HostGroup(NamedTuple):
 def host_groups(layers: Iterable[Mapping[str, Any]], target: str | None, *, quantized: bool) -> list[HostGroup]:
     """Group ``layers`` on the host by cause, sorted by multiply-accumulates, then number of operators.
 
-    ``quantized``: the model was quantised in the same call, so its real tensors are intentional
+    ``quantized``: the model was quantised in the same call, so real tensors are intentional
     """
     layers = list(layers)
     of_reals = _SEE_VERDICT if quantized else _REST if any(item["placed"] == "npu" for item in layers) else _QUANTISE
@@ -229,7 +229,7 @@ _REST = "the rest of the model is quantised: quantise the float model as a whole
 
 
 def host_warning(package: Package) -> str | None:
-    """Return a line with the cause if more than half of the multiply-accumulates stay on the host; else None.
+    """Return a line with the cause if more than half of the multiply-accumulates stay on the host, else None.
 
     Needs no simulation.
     """

@@ -1,7 +1,7 @@
 """A compile report as text and CSV: the slowest operators, the limit of each, and the explanation of cycles.
 
-Columns with the same meaning as in Arm Vela's tables have the same names (``cycles_total``, ``Op Cycles``, …), so that
-the tables can be compared side by side.
+Columns with the same meaning as in Arm Vela's tables have the same names (``cycles_total``, ``Op Cycles``, …). The
+tables can thus be compared side by side.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def causes_of_segments(explanations: Iterable[Mapping[str, Any]]) -> dict[str, f
 
 
 def what_ifs(segments: Iterable[tuple[Mapping[str, Any], int]]) -> dict[str, dict[str, Any]]:
-    """Return, for each change to the machine, its text and the cycles of one inference with the change."""
+    """Return changes to the machine as texts, with the cycles of an inference after the change."""
     known = [(explanation["what_if"], cycles) for explanation, cycles in segments if explanation]
     texts = {change: what["text"] for found, _ in known for change, what in found.items()}
     return {

@@ -1,8 +1,9 @@
-"""Scores by known answers, before and after quantising: classes with their recall, numbers by column.
+"""Scores by known answers, before and after quantising: recall of classes, errors of numbers by column.
 
-If columns are few, each is scored relative to the range of its own labels, and the worst score decides. Many columns of
-the same kind are scored together, and each relative to their common range. Outliers hide errors of other labels, so the
-allowed loss also applies without labels beyond the outer fences (Tukey, "Exploratory Data Analysis", 1977).
+If columns are few, a column is scored relative to the range of the labels of this column, and the worst score decides.
+Many columns of the same kind are scored together, relative to the common range. Outliers hide errors of other labels.
+Therefore the allowed loss also applies to the labels inside the outer fences (Tukey, "Exploratory Data Analysis",
+1977).
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ OF_NUMBERS = frozenset({"rmse", "psnr_db"})  # metrics for labels with as many n
 
 
 def score(outputs: Sequence[Array], expected: Array) -> tuple[str, float]:
-    """Return the name and value of the first of :func:`scores`, for one output per sample."""
+    """Return the name and value of the first score of :func:`scores`, for one output per sample."""
     return next(iter(scores(outputs, expected).items()))
 
 
 def scores(outputs: Sequence[Array], expected: Array) -> dict[str, float]:
-    """Return the scores for this kind of answers, the decisive score first; raise InputError if no kind fits.
+    """Return the scores for this kind of answers, the decisive score first. Raises InputError if no kind fits.
 
     Classes (:func:`as_classes`), yes and no (:func:`yes_above`), and integers: ``top1_percent`` (the lower class wins
     ties). Numbers between 0 and 1 in pictures (several axes, or more than 16 elements): ``psnr_db``. Other numbers:
@@ -78,20 +79,20 @@ def _may_be_picture(output: Array) -> bool:
 def _are_alike(output: Array, labels: Array) -> bool:
     """Return whether both have the same order of elements: equal shapes apart from axes of 1, or a flat shape.
 
-    Equal sizes with other shapes mean another order of labels, such as channels first.
+    Equal sizes with different shapes mean another order of labels, such as channels first.
     """
     forms = [tuple(extent for extent in array.shape if extent != 1) for array in (output, labels)]
     return output.size == labels.size and (forms[0] == forms[1] or min(map(len, forms)) <= 1)
 
 
 def scores_of_pictures(given: NDArray[np.float64], wanted: NDArray[np.float64]) -> dict[str, float]:
-    """Return ``psnr_db`` of numbers between 0 and 1, [samples, elements]; infinite if they are equal."""
+    """Return ``psnr_db`` of numbers between 0 and 1, [samples, elements]. It is infinite for equal numbers."""
     with np.errstate(divide="ignore"):
         return {"psnr_db": float(-10.0 * np.log10(np.square(given - wanted).mean()))}
 
 
 def scores_of_numbers(given: NDArray[np.float64], wanted: NDArray[np.float64]) -> dict[str, float]:
-    """Return ``rmse``, ``mae`` and ``r2`` of numbers, [samples, elements]; R² is NaN if no element varies."""
+    """Return ``rmse``, ``mae`` and ``r2`` of numbers, [samples, elements]. R² is NaN if no element varies."""
     squares = float(np.square(given - wanted).mean())
     spread = float(np.square(wanted - wanted.mean(axis=0)).mean())
     r2 = 1.0 - squares / spread if spread else float("nan")
@@ -99,7 +100,7 @@ def scores_of_numbers(given: NDArray[np.float64], wanted: NDArray[np.float64]) -
 
 
 def compared(outputs: Sequence[Array], expected: Array) -> tuple[Sequence[Array], Array]:
-    """Convert both to class numbers if labels are classes, or to 0 and 1 if they are yes or no; else return both."""
+    """Convert labels and answers to class numbers, if labels are classes, or to 0 and 1, if labels are yes or no."""
     if (threshold := yes_above(outputs, expected)) is not None:
         return said(outputs, threshold), (expected > 0).astype(np.int64)
     return outputs, as_classes(outputs, expected)
@@ -111,9 +112,9 @@ def said(outputs: Sequence[Array], threshold: float) -> list[Array]:
 
 
 def yes_above(outputs: Sequence[Array], expected: Array) -> float | None:
-    """Return the threshold above which outputs mean yes: 0 for logits, 0.5 for shares; None for other labels.
+    """Return the threshold above which outputs mean yes: 0 for logits, 0.5 for shares, or None for other labels.
 
-    Such labels are booleans, or have two values (1, and 0 or -1), and the outputs predict them better than chance.
+    These labels are booleans, or have two values (1, and 0 or -1), and the outputs predict labels better than chance.
     Outputs near 0 and 1, such as outputs of regressions, count as shares.
     """
     if len(outputs) != len(expected) or expected.dtype.kind not in "biuf":
@@ -153,12 +154,12 @@ class Chance:
         return self.percent - DEVIATIONS * self.deviation
 
     def may_be(self, right_percent: float) -> bool:
-        """Return whether a score may be due to chance; a score more than half-way from chance to 100 % is not."""
+        """Return whether a score may be due to chance. A score more than half-way from chance to 100 % is not."""
         return right_percent <= min(self.most_percent, self.percent + _MOST_OF_REST * (100.0 - self.percent))
 
 
 def by_chance(outputs: Sequence[Array], labels: Array) -> Chance | None:
-    """Estimate the score of the same answers in random order; None unless they are classes."""
+    """Estimate the score of the same answers in random order, or None if answers are no classes."""
     labels = as_classes(outputs, labels)
     chosen = chosen_classes(outputs, labels)
     if chosen is None or not chosen.size:
@@ -196,7 +197,7 @@ def sign_test(more: int, less: int) -> float:
 
 
 def as_classes(outputs: Sequence[Array], expected: Array) -> Array:
-    """Convert one-hot rows or whole reals in ``expected`` to class numbers, int64; return other labels unchanged.
+    """Convert one-hot rows or whole reals in ``expected`` to class numbers, int64. Return other labels unchanged.
 
     One-hot rows are as long as the outputs' last axis, and have a single one among zeros. Booleans become 0 and 1.
     """
@@ -222,7 +223,7 @@ def _one_hot(outputs: Sequence[Array], expected: Array) -> Array | None:
 
 
 def chosen_classes(outputs: Sequence[Array], expected: Array) -> Array | None:
-    """Return the answered class for each element of ``expected``; None unless ``expected`` holds classes.
+    """Return the answered class for each element of ``expected``, or None if ``expected`` holds no classes.
 
     The class is the index of the largest element, or the value of an integer output.
     """
@@ -254,7 +255,7 @@ Reals = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """RMSE without outliers, before and after quantising; ``far``: number of outliers."""
+    """RMSE without outliers, before and after quantising. ``far``: number of outliers."""
 
     far: int
     before: float
@@ -267,7 +268,7 @@ class Near:
 
 @dataclass(frozen=True, slots=True)
 class ColumnScore:
-    """Score of one column before and after quantising; ``drop``: decrease of the first metric."""
+    """Score of one column before and after quantising. ``drop``: decrease of the first metric."""
 
     column: int
     before: Mapping[str, float]
@@ -286,7 +287,7 @@ class ColumnScore:
 class Scored:
     """Scores of a quantised model over all columns, and of single ``columns``, worst first.
 
-    ``count``: number of scored columns. ``drop``: loss, common to columns of the same kind; ``column_drop``: loss of
+    ``count``: number of scored columns. ``drop``: loss, common to columns of the same kind. ``column_drop``: loss of
         the worst of these columns. ``near``: scores without outlying labels.
     """
 
@@ -299,11 +300,11 @@ class Scored:
 
     @property
     def worst(self) -> ColumnScore | None:
-        """Column with the largest loss, which is ``drop``; None if all columns are scored together."""
+        """Column with the largest loss, which is ``drop``, or None if all columns are scored together."""
         return self.columns[0] if self.columns and self.column_drop is None else None
 
     def parts(self) -> dict[str, Any]:
-        """Return the verdict's entries: the deciding column, the others, and the score without outliers."""
+        """Return the verdict's entries: the deciding column, all other columns, and the score without outliers."""
         worst = self.worst
         found: dict[str, Any] = {} if worst is None else {"column": worst.column}
         if self.columns:
@@ -315,7 +316,7 @@ class Scored:
 class Scorer:
     """Scorer by ``labels`` of answers relative to the float model's ``answers`` (one array per sample).
 
-    ``before``: scores of the float model; ``unscored``: columns whose labels never vary
+    ``before``: scores of the float model. ``unscored``: columns whose labels never vary
     """
 
     def __init__(self, answers: Sequence[Array], labels: Array) -> None:
@@ -438,7 +439,7 @@ class _Numbers:
         return len(self._places)
 
     def compared(self, answers: Sequence[Array]) -> list[ColumnScore]:
-        """Return the scores of the columns with the largest loss, worst first; equal losses by score."""
+        """Return the scores of the columns with the largest loss, worst first. Equal losses are ordered by score."""
         listed = 16  # limit on columns
         after = self._given(answers)
         drops = self._drops(after)
@@ -489,7 +490,7 @@ class _Part:
         return _falls(-self._before, -_rmse(labels, after, self._where)) * 100.0 / self._spans
 
     def column(self, number: int, labels: Reals, after: Reals) -> Near | None:
-        """Return the score of one column over the selected labels; None if the column has no outliers."""
+        """Return the score of one column over the selected labels, or None if the column has no outliers."""
         one = slice(number, number + 1)
         where = self._where[..., one]
         if where.all():
@@ -499,21 +500,21 @@ class _Part:
 
 
 def _rmse(labels: Reals, given: Reals, where: NDArray[np.bool_] | None = None) -> Reals:
-    """Return the RMSE of each column over labels selected by ``where``; 0 for columns without such labels."""
+    """Return the RMSE of each column over labels selected by ``where``, or 0 for columns with no selected labels."""
     squares, mask = np.square(given - labels), np.ones(labels.shape, bool) if where is None else where
     means = squares.sum(axis=(0, 1), where=mask) / np.maximum(1, np.count_nonzero(mask, axis=(0, 1)))
     return np.asarray(np.sqrt(means))
 
 
 def _falls(before: Reals, after: Reals) -> Reals:
-    """Return the decrease of metrics; infinite if a number becomes NaN."""
+    """Return the decrease of metrics, which is infinite if a number becomes NaN."""
     with np.errstate(invalid="ignore"):
         falls = np.where(before == after, 0.0, before - after)
     return np.asarray(np.where(np.isnan(falls), np.where(np.isnan(before), 0.0, np.inf), falls))
 
 
 def _near(labels: Reals, alike: bool) -> NDArray[np.bool_]:
-    """Return a mask of labels that are no outliers, among all labels or in their column."""
+    """Return a mask of labels that are no outliers, among all labels or in a column."""
     if alike:
         return _within_fences(labels)
     return np.stack([_within_fences(labels[..., number]) for number in range(labels.shape[-1])], axis=-1)
@@ -533,7 +534,7 @@ _NAMED_CLASSES = 3
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """Recall of the class ``label`` in percent, ``before`` and ``after`` quantising; ``samples``: samples with it.
+    """Recall of the class ``label`` in percent, ``before`` and ``after`` quantising. ``samples``: samples with it.
 
     ``lost`` and ``gained``: samples with fewer and with more right answers
     """
@@ -561,7 +562,7 @@ class Recall:
 
 
 def recalls(before: Sequence[Array], after: Sequence[Array], labels: Array) -> list[Recall]:
-    """Return the recall of each class in ``labels``, by the answers of two models; empty unless labels are classes."""
+    """Return the recall of each class in ``labels``, by the answers of two models, or [] if labels are no classes."""
     was_chosen, is_chosen = (chosen_classes(answers, labels) for answers in (before, after))
     if was_chosen is None or is_chosen is None or not labels.size:
         return []
@@ -587,7 +588,7 @@ def recalls(before: Sequence[Array], after: Sequence[Array], labels: Array) -> l
 
 
 def recall_drop(found: Sequence[Recall]) -> float:
-    """Return the largest decrease in recall of a class, in points, beyond chance; 0 if there is none."""
+    """Return the largest decrease in recall of a class, in points, beyond chance, or 0 if there is none."""
     return max((item.fall for item in found if item.chance <= _RISK / len(found)), default=0.0)
 
 
@@ -606,7 +607,8 @@ def recall_findings(found: Sequence[Recall]) -> list[str]:
 
 
 def never_answered(name: str, outputs: Sequence[Array], classes: int) -> str | None:
-    """Return a message about classes that are never answered; None if all occur or samples are fewer than ``classes``.
+    """Return a message about classes that are never answered, or None if all occur or there are fewer samples than
+    ``classes``.
 
     ``outputs``: class scores ``[..., classes]`` of each sample, from the output ``name``
     """

@@ -64,7 +64,7 @@ class StepInterface:
 def find_interface(
     inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], given: Mapping[str, int | str] | None = None
 ) -> StepInterface:
-    """Return the interface of a step; ``given``: names or positions of ``token``, ``position``, ``mask``, ``logits``.
+    """Return the interface of a step. ``given``: names or positions of ``token``, ``position``, ``mask``, ``logits``.
 
     Token and position are integers, distinguished by name or else by order. A cache is an input with an output that
     differs only in the dimension of tokens. The mask is the remaining input. Raises InputError for other models.
@@ -109,7 +109,7 @@ def find_interface(
 
 
 def _choose(chosen: dict[str, int], infos: Sequence[TensorInfo], among: Iterable[int], *rules: tuple[str, str]) -> None:
-    """For each rule (role, part of a name), choose the first free tensor whose short name contains the part."""
+    """For each rule (role, part of a name), choose the first free tensor with the part in the short name."""
     for role, part in rules:
         free = (at for at in among if at not in chosen.values())
         found = next((at for at in free if part in infos[at].name.rpartition("::")[2].casefold()), None)
@@ -142,7 +142,7 @@ def _grown(cache: TensorInfo, new: TensorInfo, tokens: int) -> Iterator[int]:
 
 @dataclass
 class TokenStep:
-    """An executable step: ``run`` maps inputs to outputs; ``inputs`` and ``outputs`` describe their types."""
+    """An executable step: ``run`` maps inputs to outputs. ``inputs`` and ``outputs`` describe the types."""
 
     run: Run
     inputs: Sequence[TensorInfo]
@@ -204,12 +204,13 @@ class TokenStream:
         return last
 
     def _mask(self, info: TensorInfo, face: StepInterface, pads: int) -> Array:
-        """Return the mask: each query (row) sees ``length`` old keys (columns), and new keys up to its own."""
+        """Return the mask: a query (row) sees ``length`` old keys (columns), and new keys up to the same position."""
         rows, columns = np.arange(face.tokens)[:, None], np.arange(info.static_shape[-1])
         first = len(columns) - face.tokens
         seen = (columns >= first - self.length) & (columns <= first + rows)
         seen &= (columns < first) | (columns >= first + pads)
-        # The softmax of a query without visible keys would divide by zero, so each padding token sees its own key.
+        # The softmax of a query that sees no keys would divide by zero. Therefore a padding token sees the key of this
+        # token.
         shown = np.where(rows < pads, columns == first + rows, seen)[-math.prod(info.static_shape[-2:-1]) :]
         is_real = info.quant is not None or info.info.kind == "float"
         return _encoded(info, np.where(shown, 0.0, HIDDEN) if is_real else shown)
@@ -250,7 +251,7 @@ class Sampling:
             raise OptionError(f"the seed is {self.seed!r}", hint="use an integer from 0")
 
     def choose(self, logits: Array, random: np.random.Generator) -> int:
-        """Return the next token; the first token wins ties."""
+        """Return the next token. The first token wins ties."""
         if self.temperature == 0:
             return int(np.argmax(logits))
         scaled = logits.astype(np.float64) / self.temperature
@@ -330,7 +331,7 @@ def other_steps(loader: Loader, step: TokenStep) -> list[TokenStep]:
 
 
 def _caches(step: TokenStep) -> list[tuple[int, tuple[int, ...]]]:
-    """Return what models must share to exchange rows: context size, and each cache's token axis and other sizes."""
+    """Return what models must share to exchange rows: context size, and the token axis and other sizes of caches."""
     face = step.interface
     shapes = [(item.axis, step.outputs[item.output].static_shape) for item in face.caches]
     return [(face.context or 0, ()), *((axis, shape[:axis] + shape[axis + 1 :]) for axis, shape in shapes)]

@@ -1,4 +1,4 @@
-"""The model of a session: its source, inputs, outputs and backends, and its replacement by new models."""
+"""The model of a session: source, inputs, outputs and backends, and replacement by new models."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def split_backends(text: str) -> tuple[str, ...]:
 
 
 def parse_assignments(text: str) -> dict[int, str]:
-    """Parse ``"0=cpu;1=npu"`` to backends by operator index; raise SessionError."""
+    """Parse ``"0=cpu;1=npu"`` to backends by operator index. Raises SessionError."""
     found: dict[int, str] = {}
     for pair in split_backends(text):
         index, separator, name = (part.strip() for part in pair.partition("="))
@@ -76,7 +76,7 @@ def parse_assignments(text: str) -> dict[int, str]:
 
 
 def usable_backends(names: Sequence[str], plan: Plan | None) -> tuple[str, ...]:
-    """Return the backends that can run an operator here, most preferred first; raise SessionError if there is none."""
+    """Return the backends that can run an operator here, most preferred first. Raises SessionError if there is none."""
     if not names:
         return (NPU, HOST) if plan is not None else (HOST,)
     found: list[str] = []
@@ -117,7 +117,7 @@ class Choices:
 
 
 class Loader:
-    """The model of a session and the settings for it; raises SessionError for an empty model.
+    """The model of a session and the settings for it. Raises SessionError for an empty model.
 
     A strict loader raises PackageError if compiled parts of the package cannot be used. Without ``source``, there is no
     model yet. ``inputs`` and ``outputs``: the user's ports. ``input_shapes``: requested shapes in the model's layout.
@@ -154,7 +154,7 @@ class Loader:
 
     @property
     def source(self) -> Source:
-        """The source of the model; raises SessionError before a model is loaded."""
+        """The source of the model. Raises SessionError before a model is loaded."""
         if self._source is None:
             raise SessionError("the session has no model")
         return self._source
@@ -186,7 +186,7 @@ class Loader:
         return self.settings.get("WORKSPACE_DIR") if chosen is None else chosen
 
     def workspace_file(self, name: str) -> Path:
-        """Return the path of a file in the workspace; raise SessionError without a workspace."""
+        """Return the path of a file in the workspace. Raises SessionError without a workspace."""
         if not self.workspace:
             raise SessionError("the workspace is empty", hint="name a folder with set_workspace")
         return Path(self.workspace, name)
@@ -219,7 +219,7 @@ class Loader:
         return parse_assignments(self.settings.get("OP_BACKEND_MAP")) | self._by_index
 
     def port_to_change(self, what: str, index: int, choice: str) -> SessionPort:
-        """Return an input or output whose layout or type may still change; messages name the property ``choice``."""
+        """Return an input or output whose layout or type may still change. Messages name the property ``choice``."""
         port = port_at(self.inputs if what == "input" else self.outputs, index, what)
         if self._signature is not None:
             raise SessionError(f"the {choice} must be set before configure_signature")
@@ -237,13 +237,13 @@ class Loader:
         return other
 
     def without_states(self) -> Loader:
-        """Return a loader of the same model with its declared states as inputs and outputs; raise OdcError."""
+        """Return a loader of the same model with its declared states as inputs and outputs. Raises OdcError."""
         records = copy.copy(self.source.records)
         records.metadata = [entry for entry in records.metadata if entry[0] != states.NAME]
         return self._of(records)
 
     def with_lifted_variables(self) -> Loader:
-        """Return a loader of the model that has variables of constant initial value as states; raise OdcError."""
+        """Return a loader of the model that has variables of constant initial value as states. Raises OdcError."""
         from odc_mlir.runtime.api import with_lifted_variables
 
         return self._of(read_model(with_lifted_variables(model_bytes(self.source))))
@@ -370,7 +370,7 @@ class Loader:
         return graph_executor(graph, order[0], **options)
 
     def _open_native(self, graph: Graph) -> Executor:
-        """Return an executor of the model as native code, compiled now or cached; other operators run on the host."""
+        """Return an executor of the model as native code, compiled now or cached. Other operators run on the host."""
         from odc_mlir.runtime.api import native_in_place
 
         choices = self.choices
@@ -477,12 +477,12 @@ class Source:
     problem: str | None = None
 
     def graph(self, signature: str | None, custom_ops: CustomOps) -> Graph:
-        """Return the graph of ``signature`` (None: the first subgraph); raise OdcError."""
+        """Return the graph of ``signature`` (None: the first subgraph). Raises OdcError."""
         subgraph = 0 if signature is None else self.subgraph_of(signature)
         return build_graph(self.records, subgraph, custom_ops=custom_ops, states=True)
 
     def subgraph_of(self, signature: str) -> int:
-        """Return the subgraph of ``signature``; raise SessionError for an unknown signature."""
+        """Return the subgraph of ``signature``. Raises SessionError for an unknown signature."""
         for record in self.records.signatures:
             if record.key == signature:
                 return record.subgraph
@@ -491,7 +491,7 @@ class Source:
 
 
 def source_from_path(path: str | os.PathLike[str]) -> Source:
-    """Open the model file or nnpackage at ``path``; raise OdcError. The content determines the format."""
+    """Open the model file or nnpackage at ``path``. Raises OdcError. The content determines the format."""
     text = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(text, str):
         raise SessionError(f"the path must be text, not {type(text).__name__}")
@@ -512,7 +512,7 @@ def source_from_path(path: str | os.PathLike[str]) -> Source:
 
 
 def without_installed(source: Source, error: OdcError) -> Source | None:
-    """Return ``source`` without the files installed into its package, because of ``error``; None if it has none."""
+    """Return ``source`` without files installed into the package, because of ``error``, or None if there are none."""
     if source.package is None or source.package.plan is None or source.path is None:
         return None
     files = read_original(source.path)
@@ -535,7 +535,7 @@ def _stamp(path: Path) -> tuple[int, ...]:
 
 
 def model_bytes(source: Source) -> bytes:
-    """Return the bytes of the model file; raise ModelError if the file has changed since it was loaded."""
+    """Return the bytes of the model file. Raises ModelError if the file has changed since it was loaded."""
     if source.data is not None:
         return source.data
     if source.package is not None:
@@ -555,14 +555,14 @@ def model_path(source: Source) -> Path | None:
 
 
 def model_digest(source: Source) -> str:
-    """Return the SHA-256 of the model file in hexadecimal; raise ModelError if the file has changed."""
+    """Return the SHA-256 of the model file in hexadecimal. Raises ModelError if the file has changed."""
     if source.path is not None and source.package is None and _stamp(source.path) == source.stamp:
         return content_digest(source.path)
     return content_digest(model_bytes(source))
 
 
 def source_from_bytes(data: bytes | bytearray | memoryview) -> Source:
-    """Open the model in a copy of ``data``; raise OdcError."""
+    """Open the model in a copy of ``data``. Raises OdcError."""
     if not isinstance(data, (bytes, bytearray, memoryview)):
         raise SessionError(f"the model must be bytes, not {type(data).__name__}")
     if not len(data):
@@ -597,7 +597,7 @@ class Exchange:
         self.verdict: dict[str, Any] | None = None
 
     def set_scheme(self, quantization: str | int) -> None:
-        """Set the scheme of :meth:`quantize`; raise InvalidStateError for an unknown scheme."""
+        """Set the scheme of :meth:`quantize`. Raises InvalidStateError for an unknown scheme."""
         known = isinstance(quantization, (str, int)) and not isinstance(quantization, bool)
         scheme = QUANTIZATION_TYPES.get(quantization) if known else None
         if scheme is None:
@@ -606,7 +606,7 @@ class Exchange:
         self.scheme = scheme
 
     def quantize(self, loader: Loader, *, io: str, check: bool) -> Path:
-        """Quantise the model with its recorded ranges, and return the file; raise OdcError."""
+        """Quantise the model with its recorded ranges, and return the file. Raises OdcError."""
         from odc_mlir.quantizer.policy.verdict import FAILED, describe
         from odc_mlir.runtime.auto import build
 
@@ -626,7 +626,7 @@ class Exchange:
         return self.quantized_path
 
     def codegen(self, loader: Loader, target: str, preference: Preference) -> Path:
-        """Compile the model with the plugin for ``target``, and return the file; raise OdcError."""
+        """Compile the model with the plugin for ``target``, and return the file. Raises OdcError."""
         from odc_mlir.plugins import codegen
 
         source, output = loader.source, self.codegen_path

@@ -116,7 +116,7 @@ class SessionRecorder:
             self._runs.flush()
 
     def forget_ranges(self) -> None:
-        """Delete the records of the model; raise SessionError if there are none."""
+        """Delete the records of the model. Raises SessionError if there are none."""
         from odc_mlir.calibration.records import RecordStore
 
         self._runs = self._shared
@@ -146,7 +146,7 @@ class SessionRecorder:
         wanted: bool = False,
         watch: Watcher | None = None,
     ) -> list[Array]:
-        """Run ``executor`` and return its outputs; raise the executor's errors.
+        """Run ``executor`` and return its outputs. Raises the executor's errors.
 
         Runs of the original model are recorded if ``wanted`` or if the user requested ranges. ``watch`` receives the
         tensors that any other model computes.
@@ -175,7 +175,7 @@ Compute = Callable[[list[Array]], list[Array]]
 
 
 class Runner:
-    """Buffers of one model, and its runs with ``compute``."""
+    """Buffers of a model, and runs with ``compute``."""
 
     def __init__(self, loader: Loader, compute: Compute) -> None:
         self._loader = loader
@@ -190,7 +190,7 @@ class Runner:
     # Buffers.
 
     def set_input(self, index: int, buffer: Any) -> None:
-        """Set the array that the next runs read for an input; None removes it."""
+        """Set the array that the next runs read for an input. None removes the array."""
         port = port_at(self._loader.inputs, index, "input")
         if buffer is None:
             self._in_buffers.pop(int(index), None)
@@ -211,7 +211,7 @@ class Runner:
             self._in_buffers[index] = np.zeros([dim or 0 for dim in port.outer_shape(shape)], port.numpy)
 
     def set_output(self, index: int, buffer: Any) -> None:
-        """Set the array that runs write an output to; None removes it."""
+        """Set the array that runs write an output to. None removes the array."""
         port = port_at(self._loader.outputs, index, "output")
         if buffer is None:
             self._out_buffers.pop(int(index), None)
@@ -223,7 +223,7 @@ class Runner:
         self._out_buffers[int(index)] = port.check(buffer, f"buffer of output {index}")
 
     def converted(self, values: Any) -> list[Array]:
-        """Return ``values``, one per input, as arrays of the model's element types; raise InputError."""
+        """Return ``values``, one per input, as arrays of the model's element types. Raises InputError."""
         ports = self._loader.inputs
         is_list = isinstance(values, (list, tuple))
         if not is_list or len(values) != len(ports):
@@ -235,7 +235,7 @@ class Runner:
         return list(map(converted, ports, values, range(len(ports))))
 
     def output(self, index: int) -> Array:
-        """Return an output of the last run; raise SessionError if the run did not keep it."""
+        """Return an output of the last run. Raises SessionError if the run did not keep it."""
         port = port_at(self._loader.outputs, index, "output")
         if index not in self._out_buffers and INTERNAL_OUTPUTS not in self._loader.prepare_configs:
             hint = f"set one with set_output, or set_prepare_config({INTERNAL_OUTPUTS!r}) before prepare"
@@ -249,7 +249,7 @@ class Runner:
 
     @property
     def output_shapes(self) -> list[Shape | None] | None:
-        """The output shapes of the last run, in the model's layout; None before the first run."""
+        """The output shapes of the last run, in the model's layout, or None before the first run."""
         if not self._has_run:
             return None
         ports = self._loader.outputs
@@ -285,7 +285,7 @@ class Runner:
         return list(results)
 
     def compute(self, arrays: Sequence[Array] | None = None) -> list[Array]:
-        """Run once and return the outputs; ``arrays`` replace the inputs set so far. Raise OdcError."""
+        """Run once and return the outputs. ``arrays`` replace the inputs set so far. Raise OdcError."""
         if arrays is not None:
             self._in_buffers = dict(enumerate(arrays))
         self._check_output_buffers()
@@ -298,7 +298,7 @@ class Runner:
         self._background = _Background(lambda: self._compute(arrays), before)
 
     def wait(self) -> _Background:
-        """Wait for the run in the background and return it; raise SessionError if there is none."""
+        """Wait for the run in the background and return it. Raises SessionError if there is none."""
         background, self._background = self._background, None
         if background is None:
             raise SessionError("nothing is running")
@@ -370,7 +370,7 @@ class _Background:
 
 
 def converted(port: SessionPort, value: Any, index: int) -> Array:
-    """Return ``value`` as an array of the port's element type; raise InputError if a conversion would change values."""
+    """Return ``value`` as an array of the port's element type. Raises InputError if values would change."""
     if isinstance(value, np.ndarray) and value.dtype == port.numpy:
         return value
     array = np.asarray(value)

@@ -39,12 +39,12 @@ class Session:
         ``trust_code``: allow machine code that was not compiled on this machine.
 
     In short: ``with Session(path) as session: outputs = session.infer([array])``. On-device compilation runs in the
-    background of that call. Threads that share a session take turns; separate sessions run in parallel. Failures are
-    :class:`~odc_mlir.OdcError`; wrong use of the session is a SessionError.
+    background of that call. Threads that share a session take turns. Separate sessions run in parallel. Failures are
+    :class:`~odc_mlir.OdcError`. Wrong use of the session is a SessionError.
 
-    The other methods have the names of functions of onert's C API, but raise errors instead of returning a status. Four
-    parts share the work: the loader has the model and its settings, the runner has the buffers, the switcher selects
-    the executor, and the recorder keeps measurements. Each model gets new parts; the session's settings stay.
+    The other methods have the names of functions of onert's C API, but raise errors instead of returning a status. A
+    session has four parts. The loader has the model and settings. The runner has the buffers. The switcher selects the
+    executor. The recorder keeps measurements. Each model gets new parts. The session's settings stay.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Session:
         self._core.log_level = logging.INFO if self._loader.settings.flag("ENABLE_LOG") else logging.DEBUG
 
     def _prepare(self, *, in_run: bool = False) -> None:
-        """Open the model and start on-device compilation; ``in_run``: the user waits for an answer. Raise OdcError."""
+        """Open the model and start on-device compilation. ``in_run``: the user waits for an answer. Raise OdcError."""
         with self._recorder.preparing():
             executor = self._loader.open()
         self._switcher.begin(executor, in_run=in_run)
@@ -210,12 +210,12 @@ class Session:
 
     @call(states.MODEL)
     def set_input_type(self, index: int, dtype: Any) -> None:
-        """Accept real values for a quantised input; ``dtype`` must be ``"float32"``."""
+        """Accept real values for a quantised input. ``dtype`` must be ``"float32"``."""
         self._loader.port_to_change("input", index, "type").request_float(dtype)
 
     @call(states.MODEL)
     def set_output_type(self, index: int, dtype: Any) -> None:
-        """Return a quantised output as real values; ``dtype`` must be ``"float32"``."""
+        """Return a quantised output as real values. ``dtype`` must be ``"float32"``."""
         self._loader.port_to_change("output", index, "type").request_float(dtype)
 
     @call(states.LOADED - {State.RUNNING}, required=("info",))
@@ -306,7 +306,7 @@ class Session:
 
     @call(states.READY)
     def set_input(self, index: int, buffer: Any) -> None:
-        """Set the array or bytes that the next runs read for an input; the size is checked when a run starts.
+        """Set the array or bytes that the next runs read for an input. The size is checked when a run starts.
 
         The session keeps the array without a copy. None removes the array.
         """
@@ -319,7 +319,7 @@ class Session:
 
     @call(states.READY)
     def set_output(self, index: int, buffer: Any) -> None:
-        """Set the array that runs write an output to; it may be larger than the output. None removes the array."""
+        """Set the array that runs write an output to. It may be larger than the output. None removes the array."""
         self._runner.set_output(index, buffer)
 
     @call(states.READY, State.FINISHED_RUN)
@@ -343,7 +343,7 @@ class Session:
 
     @call(frozenset({State.FINISHED_RUN}), required=("index",), null_first=True)
     def get_output(self, index: int) -> Array:
-        """Return a read-only output of the last run; requires ENABLE_INTERNAL_OUTPUT_ALLOC or a set_output buffer."""
+        """Return a read-only output of the last run. Requires ENABLE_INTERNAL_OUTPUT_ALLOC or a set_output buffer."""
         return self._runner.output(index)
 
     @overload
@@ -356,12 +356,12 @@ class Session:
     def infer(
         self, inputs_array: Sequence[Any], *, measure: bool = False
     ) -> list[Array] | tuple[list[Array], dict[str, float]]:
-        """Run on the inputs and return the outputs as read-only arrays; the first call prepares the session.
+        """Run on the inputs and return the outputs as read-only arrays. The first call prepares the session.
 
-        Arrays may differ from the model's static dimensions; the model then runs in their size, with a warning. With
-        ``measure``, also return times in milliseconds: ``prepare_time_ms`` (only if the call prepares the session),
-        ``input_time_ms``, ``run_time_ms`` and ``output_time_ms``. Raises InputError, which is also a ValueError for a
-        wrong number of arrays.
+        Arrays may differ from the model's static dimensions. The model then runs in the size of the arrays, with a
+        warning. With ``measure``, also return times in milliseconds: ``prepare_time_ms`` (only if the call prepares the
+        session), ``input_time_ms``, ``run_time_ms`` and ``output_time_ms``. Raises InputError, which is also a
+        ValueError for a wrong number of arrays.
         """
         if not measure and self._core.state is not State.MODEL_LOADED:
             outputs = self._runner.infer(inputs_array)
@@ -399,13 +399,13 @@ class Session:
         stop: Sequence[int] = (),
         interface: Mapping[str, int | str] | None = None,
     ) -> list[int]:
-        """Return at most ``max_tokens`` token ids that follow the prompt; each takes one step of the language model.
+        """Return at most ``max_tokens`` token ids that follow the prompt. The language model runs one step per token.
 
         ``temperature`` 0 selects the likeliest token. Otherwise one of the ``top_k`` likeliest is drawn, with ``seed``.
         ``on_token`` is called with each token. Generation ends after a token in ``stop``. The session keeps the caches.
         ``interface``: names or positions of the inputs ``token``, ``position``, ``mask`` and of the output ``logits``,
-            if the session does not recognise them. If a signature reads several tokens at once, it reads the prompt.
-            Raises InputError for models without such an interface, ids out of range, and texts longer than the context.
+        if the session does not recognise these. If a signature reads several tokens at once, it reads the prompt.
+        Raises InputError for models with another interface, ids out of range, and texts longer than the context.
         """
         sampling = generation.Sampling(temperature, top_k, seed)
         step = generation.step_of(self._loader, self.infer, interface)
@@ -425,12 +425,12 @@ class Session:
 
     @call(states.READY)
     def get_state(self) -> dict[str, Array]:
-        """Return copies of the states by the names of their inputs, and of variables by their own names."""
+        """Return copies of the states by the names of the inputs, and of variables by the names of the variables."""
         return self._switcher.original.get_states()
 
     @call(states.READY, required=("values",))
     def set_state(self, values: Mapping[str, Any]) -> None:
-        """Replace some of the arrays that get_state returns; raise InputError and change nothing if one does not fit.
+        """Replace some of the arrays that get_state returns. Raises InputError and change nothing if one does not fit.
 
         With get_state, an application can continue a stream in another session or in a later process.
         """
@@ -460,7 +460,7 @@ class Session:
 
     @call(states.IDLE)
     def delete_odc_minmax_file(self) -> None:
-        """Delete the records of this model; raise SessionError if there are none."""
+        """Delete the records of this model. Raises SessionError if there are none."""
         self._recorder.forget_ranges()
 
     odc_delete_minmax_file = delete_odc_minmax_file
@@ -493,9 +493,9 @@ class Session:
     def quantize(self, *, io: str = "float", check: bool = True) -> None:
         """Quantise the model with its recorded ranges. The result becomes the session's model and must be prepared.
 
-        ``io`` "quantized" converts inputs and outputs to integers; otherwise they keep their types. Raises OdcError and
-        keeps the model in these cases: the type or path is not set, nothing was recorded, the model cannot be
-        quantised, or, with ``check``, the result misses the accuracy limits (:attr:`verdict`).
+        ``io`` "quantized" converts inputs and outputs to integers. Otherwise the types stay unchanged. Raises OdcError
+        and keeps the model if the type or path is not set, if nothing was recorded, if the model cannot be quantised,
+        or if ``check`` is set and the result misses the accuracy limits (:attr:`verdict`).
         """
         self._recorder.flush()
         self._adopt(loading.source_from_path(self._exchange.quantize(self._loader, io=io, check=check)))
@@ -535,7 +535,7 @@ class Session:
 
     @call(states.READY)
     def wait_for_auto_compilation(self, seconds: float | None = None) -> bool:
-        """Wait at most ``seconds`` for the end of background work; return whether it has ended."""
+        """Wait at most ``seconds`` for the end of background work. Return whether it has ended."""
         return self._switcher.compiler().wait(seconds)
 
     # The end.

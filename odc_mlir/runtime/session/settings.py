@@ -1,4 +1,4 @@
-"""Settings of a session: from its user, the environment, the package's config.cfg and defaults, in this order."""
+"""Settings of a session: from the user, the environment, the package's config.cfg and defaults, in this order."""
 
 from __future__ import annotations
 
@@ -128,9 +128,9 @@ def _note(key: str, value: str, objection: str) -> str:
 
 
 class Settings:
-    """The settings of one session: ``config`` of its package, and ``chosen`` by the user, which take precedence.
+    """The settings of one session: ``config`` of the package, and ``chosen`` by the user, which take precedence.
 
-    ``chosen`` is not copied; later settings are added to it. ``ignored``: notes on forbidden or invalid settings of the
+    ``chosen`` is not copied. Later settings are added to it. ``ignored``: notes on forbidden or invalid settings of the
     package.
     """
 
@@ -146,7 +146,7 @@ class Settings:
                 self.ignored.append(_note(key, value, objection))
 
     def without_backends(self, reason: str) -> Settings | None:
-        """Return the settings without the package's backends, with a note on ``reason``; None if it sets none."""
+        """Return the settings without the package's backends, with a note on ``reason``, or None if it sets none."""
         ours = {key: value for key, value in self.config.items() if key == "BACKENDS" or key.startswith(OP_BACKEND)}
         if not any(ours.values()):
             return None
@@ -170,7 +170,7 @@ class Settings:
 
     @property
     def threads(self) -> int:
-        """Number of threads of native code; raises OptionError for an invalid value of the environment."""
+        """Number of threads of native code. Raises OptionError for an invalid value of the environment."""
         return _threads(self.get(_THREADS))
 
     def op_backends(self) -> dict[str, str]:
@@ -181,14 +181,14 @@ class Settings:
         return {name: backend for name, backend in found.items() if name and backend}
 
     def set(self, key: str, value: str) -> None:
-        """Set a key that users may set; raise SessionError for other keys and OptionError for invalid values."""
+        """Set a key that users may set. Raises SessionError for other keys and OptionError for invalid values."""
         if key not in SETTABLE:
             raise SessionError(f"the setting {key!r} cannot be set", hint=f"it must be one of {', '.join(SETTABLE)}")
         _check_value(key, value)
         self.chosen[key] = value
 
     def read(self, key: str) -> str:
-        """Return the value of a key that users may read; raise SessionError for other keys."""
+        """Return the value of a key that users may read. Raises SessionError for other keys."""
         if key not in READABLE:
             raise SessionError(f"the setting {key!r} cannot be read", hint=f"it must be one of {', '.join(READABLE)}")
         return self.get(key)

@@ -49,7 +49,7 @@ _STATUS_BY_ERROR: tuple[tuple[type[BaseException], Status], ...] = (
 
 
 def status_of(error: BaseException | None) -> Status:
-    """Return the number that the C API returns for ``error``; NO_ERROR for None."""
+    """Return the number that the C API returns for ``error``, or NO_ERROR for None."""
     if error is None:
         return Status.NO_ERROR
     return next((status for kind, status in _STATUS_BY_ERROR if isinstance(error, kind)), Status.ERROR)
@@ -60,7 +60,7 @@ class Call:
     """Conditions and effect of one call.
 
     ``allowed``: the states that permit the call. ``to``: the state after success (None: unchanged). A failure never
-        changes the state. ``wrong``: the error in other states. ``required``: parameters that must not be None; with
+        changes the state. ``wrong``: the error in other states. ``required``: parameters that must not be None. With
     ``null_first``, the check precedes the check of the state. ``instead``: the replacement of a deprecated call.
     """
 
@@ -119,7 +119,7 @@ class SessionCore:
 def call(allowed: frozenset[State], to: State | None = None, **conditions: Any) -> Callable[[Method], Method]:
     """Return a decorator that checks the conditions of a :class:`Call`, stored as attribute ``rule`` of the method.
 
-    The decorator checks required parameters and the state. It records a failure and keeps the state; success enters the
+    The decorator checks required parameters and the state. It records a failure and keeps the state. Success enters the
     next state. Threads that share a session take turns.
     """
     rule = Call(allowed, to, **conditions)

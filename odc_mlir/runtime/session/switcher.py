@@ -135,8 +135,8 @@ class CarriedStates:
     """States that the session passes from run to run, so that stateless results can replace a model with states.
 
     ``store``: the executor of the model with states, which keeps the states between runs. ``loader`` has the same model
-        with states as inputs and outputs, and ``executor`` runs it. If a result has states of other types, each run
-        converts them.
+        with states as inputs and outputs, and ``executor`` runs it. If a result has states of other types, every run
+        converts the states.
     """
 
     def __init__(self, loader: Loader, store: Executor) -> None:
@@ -152,7 +152,7 @@ class CarriedStates:
 
     @classmethod
     def of(cls, loader: Loader, executor: Executor) -> CarriedStates | None:
-        """Return the states of the loader's model, including variables; None if there are none or unsupported ones."""
+        """Return the states of the loader's model, including variables, or None for none and for unsupported ones."""
         has_variables = any(item.node.spec.name == "VAR_HANDLE" for item in executor.graph.nodes)
         if not (executor.graph.states or has_variables):
             return None
@@ -180,8 +180,8 @@ class CarriedStates:
 class Switcher:
     """Execution of the results of on-device compilation, and of the original model if these fail.
 
-    A failure of a result does not fail the user's call, except in a strict session; :meth:`status` reports it.
-    ``exchange`` has the settings from calls of the session; ``recorder`` runs executors.
+    A failure of a result does not fail the user's call, except in a strict session. :meth:`status` reports it.
+    ``exchange`` has the settings from calls of the session. ``recorder`` runs executors.
     """
 
     def __init__(self, loader: Loader, recorder: SessionRecorder, exchange: Exchange) -> None:
@@ -208,7 +208,7 @@ class Switcher:
         return None if self._lazy is None else self._lazy.auto
 
     def begin(self, executor: Executor, *, in_run: bool = False) -> None:
-        """Use ``executor``, the original model, and begin on-device compilation if it is enabled; raise SessionError.
+        """Use ``executor``, the original model, and begin on-device compilation if it is enabled. Raises SessionError.
 
         Unless ``in_run``, wait until stored results are open. Do not wait if devices of plugins need a probe.
         """
@@ -246,7 +246,7 @@ class Switcher:
             self._lazy = self._lazy_compiler(target, preference)
 
     def compiler(self) -> AutoCompiler:
-        """Wait until the compiler is open and return it; raise SessionError if there is none."""
+        """Wait until the compiler is open and return it. Raises SessionError if there is none."""
         if self._lazy is not None and self._lazy.auto is None:
             self._lazy.finish()
         if self.auto is None:
@@ -374,7 +374,7 @@ class Switcher:
     # Running.
 
     def run(self, arrays: list[Array]) -> list[Array]:
-        """Run on ``arrays`` and return the outputs, both in the user's element types; raise OdcError."""
+        """Run on ``arrays`` and return the outputs, both in the user's element types. Raises OdcError."""
         return self._run(arrays) if self._carried is None else self._carried.run(self._run, arrays)
 
     def _run(self, arrays: list[Array]) -> list[Array]:

@@ -23,9 +23,9 @@ _TO_CHANNELS_LAST, _TO_CHANNELS_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
 @dataclass
 class tensorinfo:
-    """Description of an input or output; a dimension of -1 in ``dims`` is unknown.
+    """Description of an input or output. A dimension of -1 in ``dims`` is unknown.
 
-    ``dtype``: a name such as ``float32``. ``rank`` defaults to the length of ``dims``; dimensions beyond ``rank`` are
+    ``dtype``: a name such as ``float32``. ``rank`` defaults to the length of ``dims``. Dimensions beyond ``rank`` are
         ignored. Only per-tensor quantisation sets ``scale`` and ``zero_point``.
     """
 
@@ -47,7 +47,7 @@ class tensorinfo:
         return tuple(self.dims[: self.rank])
 
     def valid_shape(self) -> tuple[int, ...]:
-        """Return the shape of an input; raise SessionError unless all dimensions are known and valid."""
+        """Return the shape of an input. Raises SessionError unless all dimensions are known and valid."""
         rank = len(self.dims) if self.rank is None else self.rank
         if not 0 <= rank <= MAX_RANK:
             raise SessionError(f"the rank is {rank}, allowed are 0 to {MAX_RANK}", tensor=self.name or None)
@@ -61,7 +61,7 @@ class tensorinfo:
 
 
 class SessionPort:
-    """An input or output with the user's ``layout`` of arrays of rank 4; ``as_float``: float32 values instead of codes.
+    """An input or output with the user's ``layout`` of arrays of rank 4. ``as_float``: float32 values instead of codes.
 
     ``info``: the tensor of the loaded model, which stays the same when a compiled model replaces it.
     """
@@ -74,7 +74,7 @@ class SessionPort:
         self.static_shape = None if shape is None or None in shape else tuple(dim or 0 for dim in shape)
 
     def set_layout(self, layout: Any) -> None:
-        """Set the layout by name or number; raise SessionError for an unknown layout."""
+        """Set the layout by name or number. Raises SessionError for an unknown layout."""
         name = _LAYOUT_ALIASES.get(layout, layout) if isinstance(layout, str) else None
         if isinstance(layout, int) and 0 <= layout < len(LAYOUTS):
             name = LAYOUTS[layout]
@@ -83,7 +83,7 @@ class SessionPort:
         self.layout = str(name)
 
     def request_float(self, dtype: Any) -> None:
-        """Use float32 values for this quantised tensor; raise SessionError for another type or tensor."""
+        """Use float32 values for this quantised tensor. Raises SessionError for another type or tensor."""
         if str(dtype).lower().removeprefix("dtype.") != "float32":
             raise SessionError(f"the type cannot be {dtype!r}; only float32 is allowed", tensor=self.info.name)
         if self.info.dtype != "float32" and (self.info.quant is None or not self.info.info.is_integer):
@@ -101,7 +101,7 @@ class SessionPort:
         return DTYPES[self.dtype].numpy
 
     def describe(self, shape: Shape | None) -> tensorinfo:
-        """Return the description for users; ``shape`` is in the model's layout."""
+        """Return the description for users. ``shape`` is in the model's layout."""
         dims = () if shape is None else tuple(-1 if dim is None else dim for dim in self.outer_shape(shape))
         found = tensorinfo(self.dtype, dims, name=self.info.name)
         if (quant := self.info.quant) is not None and quant.per_tensor and not self.as_float:
@@ -145,7 +145,7 @@ class SessionPort:
         return np.ascontiguousarray(value.transpose(_TO_CHANNELS_FIRST)) if self._is_turned(value.ndim) else value
 
     def check(self, value: Any, what: str) -> Array:
-        """Return ``value`` as an array of the user's type; raise InputError for another type."""
+        """Return ``value`` as an array of the user's type. Raises InputError for another type."""
         if isinstance(value, np.ndarray) and value.dtype == self.numpy:
             return value
         if self.dtype == "string":
@@ -165,14 +165,14 @@ class SessionPort:
 
 
 def port_at(ports: Sequence[SessionPort], index: Any, what: str) -> SessionPort:
-    """Return ``ports[index]``; raise SessionError for an index out of range."""
+    """Return ``ports[index]``. Raises SessionError for an index out of range."""
     if not isinstance(index, (int, np.integer)) or isinstance(index, bool) or not 0 <= index < len(ports):
         raise SessionError(f"there is no {what} {index!r}, the model has {len(ports)}")
     return ports[int(index)]
 
 
 def index_of(ports: Sequence[SessionPort], name: str, what: str) -> int:
-    """Return the index of the first port with this name; raise SessionError for an unknown name."""
+    """Return the index of the first port with this name. Raises SessionError for an unknown name."""
     for index, port in enumerate(ports):
         if port.info.name == name:
             return index
@@ -181,7 +181,7 @@ def index_of(ports: Sequence[SessionPort], name: str, what: str) -> int:
 
 
 def check_choice(what: str, value: Any, allowed: Sequence[str]) -> str:
-    """Return the element of ``allowed`` whose name or number is ``value``; raise OptionError."""
+    """Return the element of ``allowed`` whose name or number is ``value``. Raises OptionError."""
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(allowed):
         return allowed[value]
     if value not in allowed:
