@@ -81,9 +81,9 @@ class DefectError(errors.CompileError):
 class CompilerBackend(ABC):
     """Stages, binaries and evictions for one kind of target.
 
-    ``partitioned``: the stage that forms segments. :meth:`passes` configures passes of this stage and earlier ones.
-    ``last``: the stage before binaries are emitted. ``lowered``: the last stage on the whole module, or None if
-        segments are lowered one by one.
+    ``partitioned``: the stage that forms segments. :meth:`passes` configures passes up to this stage. ``last``: the
+    stage before binaries are emitted. ``lowered``: the last stage on the whole module, or None if segments are lowered
+    one by one.
     """
 
     partitioned: ClassVar[str]

@@ -1,6 +1,6 @@
 """Driver of the compiler: import a model, run the pipeline of a backend, emit binaries, build the package.
 
-NPUs, processors and targets of plugins share this code. :mod:`odc_mlir.backends` contains their differences.
+NPUs, processors and targets of plugins share this code. :mod:`odc_mlir.backends` contains the differences.
 ``odc_mlir.compile`` wraps the result of :func:`compile` for running and reporting.
 """
 
@@ -76,7 +76,7 @@ def model_bytes(source: ModelSource | ModuleOp) -> bytes:
 
 
 def has_programs(module: ModuleOp) -> bool:
-    """Return whether segments of ``module`` have been lowered beyond their circle bodies."""
+    """Return whether segments of ``module`` have been lowered below the circle dialect."""
     return pipelines.first_segment(module) is not None and bool(lowered_symbols(module))
 
 
@@ -133,21 +133,21 @@ def compile(
     """Compile a model for an NPU or a processor. The same model and options give the same bytes.
 
     ``target``: name or file of an NPU, name of a processor, or ``cpu`` for this machine. ``memory``, ``prefer``,
-        ``sram_limit``, ``allow_host`` and ``placement`` apply to NPUs. Three kinds of operators stay on the host, each
-        with a reason: operators that the target cannot run, that cost less on the host, or that cannot be scheduled.
-        With ``strict``, such operators are an error. If ``sram_limit`` is too small, the error names a sufficient
-        limit. With ``allow_host``, operators go to the host instead.
+        ``sram_limit``, ``allow_host`` and ``placement`` apply to NPUs. Operators that the target cannot run, that cost
+        less on the host, or that cannot be scheduled stay on the host, with a reason. With ``strict``, such operators
+        are an error. If ``sram_limit`` is too small, the error names a sufficient limit. With ``allow_host``, operators
+        go to the host instead.
 
     Keys of ``placement``: ``host``, ``npu`` (lists of opcodes and result names), ``file`` (a partition file),
     ``strategy`` (``cost``, or ``supported`` for all operators that the NPU can run), ``min_operators``, ``min_macs``
     and ``max_segments``.
 
     ``progress`` is called with the current activity, the number of finished steps, and the total or None. ``verify``:
-        "stages" verifies the IR after every stage except ``npu-sched`` and ``npu-alloc``, "passes" after every pass;
+        "stages" verifies the IR after every stage except ``npu-sched`` and ``npu-alloc``, "passes" after every pass.
         "run" also runs the IR and raises TranslationError if results change. ``remember``: use the user's cache of
-        tilings, which affects only compile time. ``states``: a dictionary from output to input, or texts OUT=IN: the
-        output is the input of the next run (default: the pairs that the model declares; empty: no states). ``before``:
-        passes, or names of passes, to insert. The key is the name of the pass that follows them.
+        tilings, which affects only compile time. ``states``: a dictionary from output to input of the next run, or
+        texts OUT=IN. Default: the states that the model declares. Empty: no states. ``before``: passes, or names of
+        passes, to insert. The key is the name of the pass that follows them.
 
     NPU programs in given IR run once in the simulator. Raises OdcError, CompileError if such a program fails, and
     TimeLimitError after ``time_limit`` seconds.
@@ -211,7 +211,7 @@ def _check_added(context: Context, last: str, after: str | None = None) -> None:
 def declare_states(module: ModuleOp, states: States | None) -> None:
     """Declare ``states`` in ``module``. If None, check the module's own. Raise OptionError for states that do not fit.
 
-    An output, such as the new keys of a cache, may be shorter than its input. The next input then consists of the last
+    An output, such as the new keys of a cache, may be shorter than the input. The next input then consists of the last
     rows of the present input, followed by this output.
     """
     if states is not None:

@@ -31,12 +31,12 @@ def shortened(text: str) -> str:
 
 
 def short_name(name: str) -> str:
-    """Return ``name`` without its middle if it has more than 120 characters. Some converters join many names."""
+    """Return ``name``. Omit the middle if ``name`` has more than 120 characters. Some converters join many names."""
     return name if len(name) <= _LONGEST_NAME else f"{name[:48]}…{name[-48:]}"
 
 
 def bounded(line: str) -> str:
-    """Return ``line`` without its middle if it has more than 400 characters, because text from files may be endless.
+    """Return ``line``. Omit the middle beyond 400 characters, because text from files may be endless.
 
     The start has the problem, the end the remedy. Words stay whole, except for very long words.
     """
@@ -124,8 +124,8 @@ def parsing(
 ) -> Iterator[None]:
     """Convert every exception of a library that parses untrusted bytes to a ``kind`` that starts with ``failure``.
 
-    Use this for third-party parsers (zip, NPY, HDF5, JSON, TOML, SQLite, pictures): their exceptions for damaged input
-    are not documented and change with versions.
+    Use this for third-party parsers (zip, NPY, HDF5, JSON, TOML, SQLite, pictures), because exceptions of parsers for
+    damaged input are not documented and change with versions.
     """
     try:
         yield
@@ -162,7 +162,7 @@ class OptionError(OdcError):
 
 
 class PackageError(OdcError):
-    """An nnpackage, its plan or one of its members cannot be used."""
+    """An nnpackage, the plan or another member of it cannot be used."""
 
 
 class InputError(OdcError):
@@ -241,11 +241,11 @@ class OutOfMemoryError(SessionError):
 
 
 class InsufficientOutputError(SessionError):
-    """A buffer is too small for an output whose size is known only after the run."""
+    """A buffer is too small for an output of a size known only after the run."""
 
 
 class DeprecatedApiError(SessionError):
-    """A deprecated call, which only names its replacement."""
+    """A deprecated call, which only names the replacement."""
 
 
 _PASSING = frozenset(

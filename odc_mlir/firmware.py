@@ -1,8 +1,8 @@
 """Firmware of a package: C sources and objects that run its plan with the NPU's driver (``driver/``).
 
 The files for the name ``net``: ``net.h`` and ``net.c`` run the plan, with all buffers in one arena. ``net_programs.c``
-holds the .npu files. Each of ``net_host0.o``, … holds the host operators of one step. ``main.c`` is an example for a
-host with the simulator (``driver/host.h``). Templates of the C files are in ``emitter/c_templates``.
+holds the .npu files. ``net_host0.o``, … hold the host operators of a step. ``main.c`` is an example for a host with the
+simulator (``driver/host.h``). Templates of the C files are in ``emitter/c_templates``.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class _Firmware:
     """Steps, tensors and files of one package.
 
     In lines of C, ``@7@`` is the address of tensor 7 in the arena, and ``@-1@`` is the address of the first step's
-    scratch memory. Each step is stored as its tensors and its lines of C.
+    scratch memory. A step is stored as tensors and lines of C.
     """
 
     def __init__(self, package: Package, plan: Plan, name: str, processor: CpuTarget) -> None:

@@ -1,7 +1,7 @@
 """Flows: commands that build a package from a model, declared in our own file format or in ONE's.
 
-Steps with unchanged inputs are skipped. A ``flow.toml`` has a table ``[flow]`` with the model, and a table for each
-step, whose keys are the options of the command (see docs/build.md).
+Steps with unchanged inputs are skipped. A ``flow.toml`` has a table ``[flow]`` with the model, and a table per step.
+Keys are options of the command (see docs/build.md).
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def run(
     *,
     force: bool = False,
 ) -> Iterator[tuple[FlowStep, bool]]:
-    """Run the steps that are not done. Yield each step before its turn, and whether it runs.
+    """Run the steps that are not done. Yield steps before execution, and whether the step runs.
 
     ``call`` runs a command and returns its exit code. ``keep`` receives the new state after each step. Raises
     OptionError if a step fails or does not write its outputs.
@@ -187,7 +187,7 @@ StepOptions = Callable[[str, Sequence[str]], Mapping[str, StepOption]]
 def read_toml(path: str, options_of: StepOptions) -> Flow:
     """Read the flow in a TOML file. Raises OptionError for an invalid flow.
 
-    ``options_of`` returns the options of a command and its first words, by their names with hyphens.
+    ``options_of`` returns the options of a command and the first words, by names with hyphens.
     """
     with parsing("not a flow", OptionError, location=path):
         document = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
@@ -321,7 +321,7 @@ def _of_cfg(path: str, notes: _Notes) -> list[FlowStep]:
 
 
 def read_workflow(path: str, *, target: str = "npu-256") -> Flow:
-    """Read the workflows of a file as a flow, each after its dependencies. Raises the errors of :func:`read_cfg`."""
+    """Read the workflows of a file as a flow, ordered by dependencies. Raises the errors of :func:`read_cfg`."""
     with parsing("not a workflow", OptionError, location=path):
         document = json.loads(Path(path).read_bytes())
     names = document.get("workflows") if isinstance(document, dict) else None

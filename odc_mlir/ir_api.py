@@ -42,7 +42,7 @@ def simulate(module: ModuleOp, inputs: Sequence[Any] | None = None) -> Simulatio
     """Simulate the NPU programs of ``module``, at any stage: count cycles and, with ``inputs``, compute the outputs.
 
     Cycles do not depend on values. Host operators run on host kernels and take no cycles. Raises UnsupportedError for a
-    module without NPU programs, and other OdcErrors.
+    module that has no NPU programs, and further OdcErrors.
     """
     made = Package(compiler.package(module))
     plan = made.plan

@@ -34,7 +34,7 @@ def load(model: ModelSource | Package) -> ModuleOp:
     """Load a model file, IR text, a package or a PyTorch program (``.pt2``), by its content. Raises OdcError.
 
     PyTorch evaluates expressions in programs, so load only trusted programs. Only files with this suffix are read as
-    programs. Tensors without a name, and tensors with a name already used in their function, get new names.
+    programs. Tensors with no name, or with a name already used in the function, get new names.
     """
     if not isinstance(model, Package) and is_program(model):
         from odc_mlir.frontend.torch.importer import read_program

@@ -47,8 +47,8 @@ _STAGE = "optimize"
 class Difference:
     """Largest differences between outputs before and after optimisation, over ``samples`` inputs.
 
-    ``relative``: largest difference of a real output divided by its largest value. ``codes``: largest difference of
-        integers. ``tolerance``: limit on ``relative``.
+    ``relative``: largest difference of a real output divided by the largest value of the output. ``codes``: largest
+        difference of integers. ``tolerance``: limit on ``relative``.
     """
 
     samples: int
@@ -96,9 +96,8 @@ def optimize(
     ``level``: ``O1``, all rewrites that preserve results, or None for only the rewrites in ``rewrites``. ``without``
     disables some. ``io_layout``: ``keep``, or ``nhwc`` to store image inputs and outputs channels last if this saves
     work. ``max_rewrites``: stop after this number, to bisect a failure. ``verify`` compares both models on the inputs
-    of
-        ``load``, a file or lists of arrays (default: random inputs); see ``Optimized.difference``. Raises OptionError
-        for unknown names, and other OdcErrors.
+    of ``load``, a file or lists of arrays (default: random inputs, see ``Optimized.difference``). Raises OptionError
+    for unknown names, and other OdcErrors.
     """
     if load is not None and not verify:
         raise OptionError("inputs are given, but nothing is compared on them", hint="verify as well")
@@ -142,10 +141,10 @@ def difference(
 ) -> Difference:
     """Compare both models on the inputs of ``load``, a file or lists of arrays, or on ``samples`` random inputs.
 
-    The inputs and outputs at the given positions are channels last in ``after``. Dimensions dynamic in both models have
-    the extent :data:`DYNAMIC`. If real outputs differ by more than :data:`TOLERANCE`, the tolerance is a multiple of
-    the rounding error of ``before``. Raises OptionError for inputs of unknown rank and for inputs that a model rejects,
-    and any error of a run.
+    The inputs and outputs at the given positions are channels last in ``after``. Dimensions dynamic in the two models
+    have the extent :data:`DYNAMIC`. If real outputs differ by more than :data:`TOLERANCE`, the tolerance is a multiple
+    of the rounding error of ``before``. Raises OptionError for inputs of unknown rank and for inputs that a model
+    rejects, and any error of a run.
     """
     if isinstance(load, str | os.PathLike):
         ranks = [
@@ -212,7 +211,7 @@ def _measured(
 
 
 def _drawn(before: Graph, after: Graph, inputs: Collection[int]) -> list[tuple[np.dtype[Any], tuple[int, ...]]]:
-    """Return element type and shape of each input of ``before`` such that ``after`` also accepts it."""
+    """Return for inputs of ``before`` an element type and a shape that ``after`` also accepts."""
     found = []
     for number, (old, new) in enumerate(zip(before.input_infos(), after.input_infos(), strict=True)):
         if old.shape is None or new.shape is None:

@@ -1,4 +1,4 @@
-"""Named stages and the order of their passes, which only this module defines.
+"""Named stages and the order of passes. No other module defines these.
 
 ``odc-opt --stage``, ``odc-compile --stage``, ``odc_mlir.lower`` and the driver of the compiler use :data:`STAGES`. To
 run a stage means to run all stages up to this stage.
@@ -223,7 +223,7 @@ class Validation:
 
     @contextmanager
     def of_binaries(self, segments: Sequence[SegmentOp]) -> Iterator[None]:
-        """Disable :meth:`check` in this context, in which :meth:`check_binary` runs the binaries of ``segments``."""
+        """Disable :meth:`check` in this context. Instead, :meth:`check_binary` runs the binaries of ``segments``."""
         yield
 
     def check_binary(self, segment: SegmentOp, suffix: str, binary: bytes) -> None:
@@ -271,7 +271,7 @@ def _path_to(name: str) -> tuple[Stage, ...]:
 
 
 def ordered_passes() -> tuple[str, ...]:
-    """Return our passes in the order of stages. Passes without a stage follow the other passes of their folder."""
+    """Return our passes in the order of stages. In a folder, passes with no stage come last."""
     order = [name for stage in (*STAGES, *NATIVE_STAGES) for name in stage.passes]
     rooms = transforms.ROOMS
 
@@ -477,7 +477,7 @@ def apply_pass(item: ModulePass, context: Context, module: ModuleOp, *, verify: 
 
 
 def with_added(before: Mapping[str, Sequence[ModulePass]], passes: Iterable[StagedPass]) -> Iterator[StagedPass]:
-    """Yield ``passes``. Before each pass, yield the passes in ``before`` under its name, in the same stage."""
+    """Yield ``passes``. Before a pass, yield the passes in ``before`` under the name of the pass, in the same stage."""
     for stage, item in passes:
         yield from ((stage, extra) for extra in before.get(item.name, ()))
         yield stage, item

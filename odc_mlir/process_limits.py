@@ -1,7 +1,7 @@
 """Limits on child processes: time, memory, threads.
 
-A process for background compilation or a plugin sets the system's limits on itself and leads a process group. Its
-parent ends the whole group, so that no descendant remains.
+A process for background compilation or a plugin sets the system's limits on itself and leads a process group. The
+parent process ends the whole group, so that no descendant remains.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def end_group(leader: int) -> None:
 
 
 def one_blas_thread() -> AbstractContextManager[object]:
-    """Let BLAS compute on the calling thread, so that clocks count its time and small products do not wait."""
+    """Let BLAS compute on the calling thread. Clocks then count the time, and small products do not wait."""
     from threadpoolctl import threadpool_limits
 
     limited: AbstractContextManager[object] = threadpool_limits(limits=1, user_api="blas")

@@ -1,7 +1,7 @@
 """Entry points of the commands (``odc-opt`` is ``odc_mlir.start:opt``). SIGINT ends a command within two seconds.
 
 The exit code is then 130. While a command works, the signal raises KeyboardInterrupt, so that the command can remove
-temporary files. At other times, or if the clean-up takes too long, the process ends at once.
+temporary files. At all other times, or if the clean-up takes very long, the process ends at once.
 """
 
 from __future__ import annotations
@@ -96,6 +96,6 @@ class Interrupts:
 
 
 def current_handler() -> Interrupts | None:
-    """Return the handler of this process, or None in processes without :func:`start_command`."""
+    """Return the handler of this process, or None if :func:`start_command` was not called."""
     handler = signal.getsignal(signal.SIGINT)
     return handler if isinstance(handler, Interrupts) else None

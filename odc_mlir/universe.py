@@ -1,7 +1,7 @@
 """Additions to xDSL: dialects, passes and targets by name, each imported on first use.
 
-A stock ``xdsl-opt`` finds ``UNIVERSE`` through the ``xdsl.universe`` entry point. ``make_context`` creates the context
-of our own commands.
+A stock ``xdsl-opt`` finds ``UNIVERSE`` through the ``xdsl.universe`` entry point. ``make_context`` creates our
+commands' context.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class OdcContext(Context):
         return super().get_optional_attr(name)
 
     def _look_up(self, name: str) -> None:
-        """Register dialects of other Python packages, unless the dialect of ``name`` is already registered."""
+        """Register dialects of foreign Python packages if the dialect of ``name`` is not yet registered."""
         if name.partition(".")[0] not in self._registered_dialects:
             for other, added in additions("dialects").items():
                 if other not in self._registered_dialects:

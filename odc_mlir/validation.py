@@ -1,9 +1,9 @@
 """Translation validation: comparison of a module's results before and after a pipeline.
 
 Host kernels run the module itself. A program is compared with the circle body of its segment. An interpreter runs
-programs of tensor operations. Other programs are emitted and run on their device. A program runs twice: at the end of
-the pipeline, and before tensor operations become instructions, because instructions have no intermediate values to
-compare. If values differ, copies of the module from the ends of stages reveal the first stage with a difference.
+programs of tensor operations. Other programs are emitted and run on the device. A program runs twice: at the end of the
+pipeline, and before tensor operations become instructions, because instructions have no intermediate values to compare.
+If values differ, copies of the module from the ends of stages reveal the first stage with a difference.
 """
 
 from __future__ import annotations

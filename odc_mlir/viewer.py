@@ -38,7 +38,7 @@ _MOST_OF_REWRITE = 60  # limit on lines per rewrite
 
 @dataclass
 class Rewrite:
-    """One application of a pattern: its name and source line, the matched operation, and the changed text."""
+    """An application of a pattern: name and source line, matched operation, and changed text."""
 
     pattern: str
     source: str
@@ -91,7 +91,7 @@ class Viewer:
         self._tried = f"{op.name} {op_name(op)}"
 
     def rewrote(self, pattern: RewritePattern) -> None:
-        """Record a rewrite, with its change unless there are too many."""
+        """Record a rewrite, with the change if there are not too many."""
         step = self.steps[-1]
         pattern = unwrapped(pattern)
         name = type(pattern).__name__
@@ -107,7 +107,7 @@ class Viewer:
         return module_text(self.module, constants="elide", locations=False, names=self._names).splitlines()
 
     def _name_values(self) -> None:
-        """Name every value: as before, or after its hint, its location, or its operation."""
+        """Name every value: as before, or after the hint, the location, or the operation."""
         values: list[SSAValue] = []
         for op in self.module.walk():
             values += (*op.results, *(arg for region in op.regions for block in region.blocks for arg in block.args))

@@ -1,1 +1,1 @@
-"""Recorded statistics of tensors, their files, and checks of their coverage. Independent of IR."""
+"""Recorded statistics of tensors: records, files, and checks of coverage. Independent of IR."""

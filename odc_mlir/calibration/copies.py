@@ -1,10 +1,10 @@
-"""Detection of repeated samples and near copies, which count as one observation.
+"""Detection of repeated samples and near copies, to count them as a single observation.
 
-Two samples are near copies if no float input differs by more than 1/32 of its mean absolute deviation over the samples,
-and all other inputs are equal. The limit applies to the mean over the elements that vary most, and to each element
-relative to its own deviation. Independent samples of few dimensions may be as near by chance, but then other samples
+Two samples are near copies if float inputs differ by at most 1/32 of the mean absolute deviation over the samples, and
+all other inputs are equal. The limit applies to the mean over the elements that vary most, and to any element relative
+to the deviation of the element. Independent samples of few dimensions may be as near by chance, but then other samples
 lie at all distances. Near copies therefore need a gap: no other sample within 16 times the distance of the farthest
-copy. In one dimension, one pair in 16 has such a gap by chance, otherwise fewer. A small number of copies is ignored.
+copy. In one dimension, a pair in 16 is this near by chance, otherwise fewer pairs. A small number of copies is ignored.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from odc_mlir.ops.spec import Array
 
 
 def stratified(count: int, total: int) -> list[int]:
-    """Return ``count`` of ``total`` indices in order, one drawn at random from each of ``count`` consecutive strata.
+    """Return ``count`` of ``total`` indices in order: a random index from each of ``count`` consecutive strata.
 
     Consecutive samples are often similar, or periodic: equally spaced samples could all be of one kind. The same
     arguments give the same indices.
@@ -80,7 +80,7 @@ _AT_ONCE = 1 << 21  # elements that are compared at a time
 def independent(samples: Sequence[Sample], labels: Array | None = None) -> list[int]:
     """Return the indices of samples that are not near copies of earlier samples, or all indices if copies are few.
 
-    Samples with different labels are not copies of each other.
+    Samples with different labels are not copies.
     """
     return _kept(range(len(samples)), [first != place for place, first in enumerate(copied(samples, labels))])
 
@@ -94,7 +94,7 @@ def without(samples: Sequence[Sample], others: Sequence[Sample]) -> list[int]:
 
 
 def _kept(places: Sequence[int], is_copy: Sequence[bool]) -> list[int]:
-    """Return the indices ``places`` without copies, or all of them if chance explains the number of copies."""
+    """Return the indices ``places`` except copies, or all indices if chance explains the number of copies."""
     by_chance = len(places) / _APART
     if sum(is_copy) <= by_chance + _BEYOND_CHANCE * math.sqrt(by_chance):
         return list(places)
@@ -102,7 +102,7 @@ def _kept(places: Sequence[int], is_copy: Sequence[bool]) -> list[int]:
 
 
 def copied(samples: Sequence[Sample], labels: Array | None = None) -> list[int]:
-    """Return for each sample the index of its original if it is a near copy, otherwise its own index.
+    """Return for each sample the index of the original if the sample is a near copy, otherwise of the sample.
 
     Copies are near the original itself: a chain of small steps is not a group of copies.
     """
@@ -138,7 +138,7 @@ def _is_real(array: Array) -> bool:
 
 
 class _RealInput:
-    """Values of one input, a flat array per sample, and their variation.
+    """Values of an input, a flat array per sample, and the variation of the values.
 
     ``parts``: [samples, parts], scaled sums of consecutive elements. Distances between the parts of two samples never
     exceed the distance between the samples.
@@ -180,7 +180,7 @@ class _RealInput:
 
 
 def _deviations(values: Sequence[Array]) -> Reals:
-    """Return the mean absolute deviation of each element over samples without unusually large values."""
+    """Return the mean absolute deviation of elements over samples, except samples with unusually large values."""
     largest = np.array([np.abs(value).max() for value in values], np.float64)
     usual = float(np.median(largest))
     counted = [value for value, most in zip(values, largest, strict=True) if most <= _FAR * usual or not usual]
@@ -208,7 +208,7 @@ class _Neighbours:
         self._order = np.argsort(self._sums, kind="stable")
 
     def copies(self) -> Iterator[tuple[int, int]]:
-        """Yield each copy with its original."""
+        """Yield copies with the originals."""
         is_copy = np.zeros(len(self._members), bool)
         for place in range(len(self._members)):
             if is_copy[place]:

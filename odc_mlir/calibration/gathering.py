@@ -21,7 +21,7 @@ _NO = np.zeros(1, np.bool_)
 
 
 class TensorGatherer:
-    """Statistics of one tensor, with a buffer of ``room`` elements: its row i belongs to run ``_runs[i]``."""
+    """Statistics of a tensor, with a buffer of ``room`` elements. Row i of the buffer belongs to run ``_runs[i]``."""
 
     __slots__ = (
         "_capacity",
@@ -93,7 +93,7 @@ class TensorGatherer:
         self.statistics.update(rows, channels=_channels(values.shape[1:]), begins=begins, detail=detail)
 
     def take(self) -> TensorStatistics:
-        """Return the statistics of all values, pending ones included."""
+        """Return the statistics of all values, including pending values."""
         self.flush()
         return self.statistics
 
@@ -103,7 +103,7 @@ class TensorGatherer:
         return int(self._rows[: self._fill].nbytes)
 
     def successor(self) -> TensorGatherer:
-        """Return an empty gatherer for further values, which continues this one's count of detailed values."""
+        """Return an empty gatherer for further values. It continues the count of detailed values."""
         found = TensorGatherer(self._room)
         found._looked = self._looked + self._fill
         return found

@@ -1,4 +1,4 @@
-"""Recognition of record files as outputs, without loading their readers."""
+"""Recognition of record files as outputs. It does not load the readers."""
 
 from __future__ import annotations
 

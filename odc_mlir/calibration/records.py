@@ -1,4 +1,4 @@
-"""Record files of models: our store, onert's ``minmax.bin``, and their content as JSON data.
+"""Record files of models: our store, onert's ``minmax.bin``, and descriptions of files as JSON data.
 
 The store is an SQLite database with a rollback journal, so that several processes can write to it, and may be killed.
 Each addition is a batch. When a set of input shapes has many batches, they are joined. The last raw inputs are kept.
@@ -81,12 +81,12 @@ def is_record_store(head: bytes) -> bool:
 class RecordStore:
     """The records in the file ``path``, of the model with ``digest`` (default: the model of the file).
 
-    A missing file is created, with permissions for its owner only, unless ``create`` is false. The newest
-    ``max_inputs`` raw inputs, of at most ``max_input_bytes`` together, are kept. While another process writes, calls
-    wait at most ``wait_seconds``. ``private``: the file must be ours and regular, and permissions that are too wide are
-    removed. All failures raise RecordsError: RecordsDamagedError for a file that is damaged, foreign or of another
-    model, and a ``passing`` error for temporary causes. Threads and processes may share a file. An object of this class
-    keeps nothing open between calls.
+    If ``create``, a missing file is created, with permissions only for the owner. The newest ``max_inputs`` raw inputs,
+    of at most ``max_input_bytes`` together, are kept. While another process writes, calls wait at most
+    ``wait_seconds``. ``private``: the file must be ours and regular, and permissions that are too wide are removed. All
+    failures raise RecordsError: RecordsDamagedError for a file that is damaged, foreign or of another model, and a
+    ``passing`` error for temporary causes. Threads and processes may share a file. An object of this class keeps
+    nothing open between calls.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class RecordStore:
 
     @staticmethod
     def move_aside(path: Path) -> Path:
-        """Rename the file at ``path`` and SQLite's files beside it. Return the new path. Raise RecordsError.
+        """Rename the file at ``path`` and SQLite's auxiliary files. Return the new path. Raise RecordsError.
 
         Use this for damaged files, whose content may still be of interest.
         """
@@ -135,7 +135,7 @@ class RecordStore:
 
     @staticmethod
     def discard(path: str | os.PathLike[str]) -> None:
-        """Delete the file at ``path``, of any kind, and SQLite's files beside it."""
+        """Delete the file at ``path``, of any kind, and SQLite's auxiliary files."""
         for suffix in (*_BESIDE, ""):
             try:
                 Path(f"{os.fspath(path)}{suffix}").unlink(missing_ok=True)
@@ -196,14 +196,14 @@ class RecordStore:
         return sum(by_shapes.values()) if shapes is None else by_shapes.get(shapes, 0)
 
     def shapes(self) -> dict[Shapes, int]:
-        """Return the sets of input shapes with their number of runs, in order of first use."""
+        """Return the sets of input shapes with numbers of runs, in order of first use."""
         with self._open() as database:
             rows = database.execute("SELECT shapes, SUM(runs) FROM batches GROUP BY shapes ORDER BY MIN(id)").fetchall()
         with _content(self._where):
             return {tuple(tuple(map(int, shape)) for shape in json.loads(text)): int(runs) for text, runs in rows}
 
     def inputs(self, count: int = -1, shapes: Shapes | None = None) -> list[list[NDArray[Any]]]:
-        """Return the stored raw inputs of ``shapes`` (default: any), or their last ``count``, oldest first."""
+        """Return the stored raw inputs of ``shapes`` (default: any), or the last ``count`` inputs, oldest first."""
         found: list[list[NDArray[Any]]] = []
         with self._open() as database:
             rows = database.execute("SELECT data FROM samples ORDER BY id DESC")
@@ -230,7 +230,7 @@ class RecordStore:
 
     @contextmanager
     def _open(self, *, write: bool = False) -> Iterator[sqlite3.Connection]:
-        """Open a connection with a transaction, which is committed at the end unless an exception is raised."""
+        """Open a connection with a transaction, which is committed at the end if no exception was raised."""
         self._check_files(create=write)
         try:
             with closing(sqlite3.connect(self.path, timeout=self.wait_seconds, isolation_level=None)) as database:
@@ -351,7 +351,7 @@ def _content(where: str) -> AbstractContextManager[None]:
 
 
 def _is_regular(place: Path) -> bool:
-    """Return whether a file is regular or missing. SQLite may remove its other files at any time."""
+    """Return whether a file is regular or missing. SQLite may remove auxiliary files at any time."""
     try:
         return stat.S_ISREG(place.stat().st_mode)
     except FileNotFoundError:
@@ -425,8 +425,8 @@ def _check_of_model(
 ) -> None:
     """Raise RecordsError if a file cannot have been recorded for ``model``.
 
-    The format does not name its model. A recorder may have fused operators, but every float output that a single
-    operator computes is present, and no result exceeds the possible range of its operator.
+    The format does not name its model. A recorder may have fused operators. However, every float output that a single
+    operator computes is present, and no result exceeds the possible range of the operator.
     """
     hint = "the file was recorded with another model: record this one"
     main = model.subgraphs[0]
@@ -456,7 +456,7 @@ def _beyond(operator: Operator, found: Sequence[tuple[float, float]]) -> float |
 
 
 def read_runs(data: bytes, location: str | None = None) -> list[tuple[NDArray[np.void], NDArray[np.void]]]:
-    """Return for each run the entries of operators and of inputs, with the fields model, subgraph, index, low, high.
+    """Return by run the entries of operators and of inputs, with the fields model, subgraph, index, low, high.
 
     Raises RecordsError for a file that is damaged or of another version.
     """
@@ -597,7 +597,7 @@ def _finite(value: float) -> float | None:
 
 
 def describe_minmax(data: bytes, location: str | None = None) -> Document:
-    """Describe a ``minmax.bin`` by its indices of operators and inputs. Raises RecordsError."""
+    """Describe a ``minmax.bin`` by indices of operators and inputs. Raises RecordsError."""
     runs = read_runs(data, location)
     found: dict[tuple[int, int, str, int], list[tuple[float, float]]] = {}
     for parts in runs:

@@ -57,7 +57,7 @@ def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
 def extremes_by_channel(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return minima and maxima [N, C] of ``values`` [N, positions, C] over positions (at least one).
 
-    numpy reduces over an axis with one loop per element of the axes before it, which is slow for few channels.
+    numpy reduces over an axis with a loop per element of the preceding axes. This is slow for few channels.
     """
     low = high = values
     while low.shape[1] > 1:
@@ -113,7 +113,7 @@ class Histogram:
         return np.arange(first - _HALF, last - _HALF + 1, dtype=np.float64) * self.width
 
     def add(self, values: NDArray[np.float32] | NDArray[np.float64], largest: float) -> None:
-        """Count finite float32 ``values`` of any shape. ``largest`` is their largest magnitude, or a larger number."""
+        """Count finite float32 ``values`` of any shape. ``largest`` is an upper bound of magnitudes."""
         self.widen(exponent_for(largest))
         # Scaling must be exact, so that no value is rounded across an edge. In float32, powers of two of at least 1 are
         # exact factors; smaller factors need float64, in which scaled float32 values cannot underflow.
@@ -196,10 +196,10 @@ class Channels:
 class TensorStatistics:
     """Statistics of one tensor, initially empty.
 
-    ``minima`` and ``maxima`` hold one float32 for each run with values that count. ``runs_seen`` also counts other
-    runs. ``count``, ``total``, ``mean``, ``variance``, ``histogram`` and ``channels`` describe elements of runs with
-    detailed statistics. ``channels`` is None if the length of the last axis varies, or exceeds ``MOST_CHANNELS``.
-    Statistics from a file with extremes only have runs, and a ``count`` of 0.
+    ``minima`` and ``maxima`` hold a float32 per run with values that count. ``runs_seen`` also counts other runs.
+    ``count``, ``total``, ``mean``, ``variance``, ``histogram`` and ``channels`` describe elements of runs with detailed
+    statistics. ``channels`` is None if the length of the last axis varies, or exceeds ``MOST_CHANNELS``. Statistics
+    from a file with extremes only have runs, and a ``count`` of 0.
 
     For tensors with more than ``SAMPLED_ELEMENTS``, ``variance`` and ``histogram`` use all channels at some positions
     only. The positions are spread over the tensor, and are the same in all runs with tensors of the same size.
@@ -244,8 +244,8 @@ class TensorStatistics:
     ) -> None:
         """Add several runs at once: ``rows`` [N, elements], with ``channels`` along the tensor's last axis.
 
-        A row for which ``begins`` [N] is false continues the run of the row before (a tensor in a loop has several
-        values per run). By default each row is a run. For a row with ``detail`` [N] false, only extremes and left-out
+        A row with ``begins`` [N] false continues the run of the row before, because a tensor in a loop has several
+        values per run. By default each row is a run. For a row with ``detail`` [N] false, only extremes and left-out
         values are counted, because the rest takes several times as long.
         """
         if len(rows):
@@ -343,7 +343,7 @@ class TensorStatistics:
         self.histogram.add(values, float(max(-values.min(), values.max())))
 
     def _sampled(self, positions: int, channels: int) -> NDArray[np.intp] | None:
-        """Return the positions whose values the histogram counts, one in each of many equal strata, or None for all."""
+        """Return the positions that the histogram counts, a position in each of many equal strata, or None for all."""
         count = -(-SAMPLED_ELEMENTS // channels)
         if count >= positions:
             return None
@@ -488,5 +488,5 @@ _FACTS = ("runs_seen", "count", "_sample_count", "nan_count", "infinite_count", 
 
 
 def _single(largest: float) -> bool:
-    """Return whether float32 sums of values up to this magnitude, and of their squares, are accurate to about 1e-6."""
+    """Return whether float32 sums of values up to this magnitude, and of the squares, are accurate to about 1e-6."""
     return _SMALLEST_SINGLE < largest < _LARGEST_SINGLE

@@ -89,7 +89,7 @@ def keep_operators(module: ModuleOp, kept: Collection[int], *, for_others: bool 
     """Return a copy with the operators of index ``kept`` in the main function. Raises OptionError for none.
 
     Tensors of other operators become inputs. Unused results and outputs of the model become outputs, and, if
-    ``for_others``, also tensors that the rest of the model reads.
+    ``for_others``, also tensors that the removed operators read.
     """
     made = clone_module(module)
     function = main_function(made)
@@ -184,8 +184,7 @@ class ModelPart:
 def divide(module: ModuleOp, rules: PartitionFile) -> list[ModelPart]:
     """Return the parts in execution order. Raises UnsupportedError for models with control flow.
 
-    An operator joins the part of one of its operands if this part has the operator's backend, and no path leaves the
-    part and re-enters it.
+    An operator joins the part of an operand if the backends are equal, and no path leaves the part and re-enters it.
     """
     if sum(1 for _ in module.body.block.ops) > 1:
         raise UnsupportedError(

@@ -63,7 +63,7 @@ def resize(module: ModuleOp, shapes: Shapes) -> ModuleOp:
 
 
 def constants(module: ModuleOp) -> dict[str, NDArray[Any]]:
-    """Return constants by name as stored. Quantised ones add ``NAME/scale`` and ``NAME/zero_point``."""
+    """Return constants by name as stored. Quantised tensors add ``NAME/scale`` and ``NAME/zero_point``."""
     found: dict[str, NDArray[Any]] = {}
     for op in module.walk():
         array = constant(op.result) if isinstance(op, ConstOp) else None
@@ -78,11 +78,10 @@ def constants(module: ModuleOp) -> dict[str, NDArray[Any]]:
 
 
 def implant(module: ModuleOp, document: Mapping[str, Any], folder: Path) -> ModuleOp:
-    """Return a copy whose tensors have the types and parameters of ``document``, in the format of ONE's ``q-implant``.
+    """Return a copy with the types and parameters of ``document``, in the format of ONE's ``q-implant``.
 
     ``{tensor: {dtype, scale, zerop, quantized_dimension, value}}``: ``scale``, ``zerop`` and ``value`` are names of
-        .npy files in ``folder``. Constants need a ``value``, their codes. Raises OptionError for entries that do not
-        fit.
+        .npy files in ``folder``. Constants need a ``value`` with codes. Raises OptionError for wrong entries.
     """
     made = clone_module(module)
     entries = {name: entry for name, entry in document.items() if isinstance(entry, dict)}

@@ -1,6 +1,6 @@
 """Studies: selection of points, parallel evaluation, storage of trials by Optuna, and results.
 
-Grid and random points are listed in advance, so that they do not depend on the number of processes.
+Grid and random points are listed in advance. They do not depend on the number of processes.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Outcome:
     failure: str | None = None
 
     def value(self, measure: str) -> float:
-        """Return the value over all models: geometric mean of latencies, sum of other measures (which can be 0)."""
+        """Return the value over all models: geometric mean of latencies, sum for all other measures (can be 0)."""
         values = [found[measure] for found in self.by_model.values()]
         if len(values) == 1 or measure != "latency_ms":
             return sum(values)  # exact for one value
@@ -263,7 +263,7 @@ def _sampler(definition: Definition) -> Any:
 
 
 class _StudyRunner:
-    """Scheduler that hands points to workers and their outcomes to the study."""
+    """Scheduler that hands points to workers and outcomes to the study."""
 
     def __init__(
         self, definition: Definition, machines: Machines, study: optuna.Study, wanted: int, tell: Tell | None
@@ -528,7 +528,7 @@ def document(definition: Definition, trials: Sequence[Trial]) -> dict[str, Any]:
 
 
 def to_csv(definition: Definition, trials: Sequence[Trial]) -> str:
-    """Return one line per point: axes, measures over all models, membership of the front, and failures."""
+    """Return a line per point: axes, measures over all models, membership of the front, and failures."""
     best = [trial.point for trial in front(definition, trials)]
     keys = [axis.key for axis in definition.axes]
     rows: list[list[object]] = [["odc-explore", *keys, *MEASURES, "best", "failure"]]

@@ -52,7 +52,7 @@ from odc_mlir.support.locations import op_name, value_name
 class CircleFunctions(InterpreterFunctions):
     """Implementations of constants and variables, and one for all operators of a module.
 
-    Kernels are prepared once per operation. Variables keep their contents between runs.
+    Kernels are prepared once per operation. Variables keep the contents between runs.
     """
 
     def __init__(self, module: ModuleOp) -> None:
@@ -397,7 +397,7 @@ def make_interpreter(
 ) -> Interpreter:
     """Return an interpreter of ``module``. It keeps the contents of variables between runs.
 
-    If ``run_target``, segments run their programs instead of their circle bodies, if the programs work on tensors.
+    If ``run_target``, segments with programs on tensors run the programs instead of the circle bodies.
     """
 
     interpreter = Interpreter(module, listeners=tuple(listeners))

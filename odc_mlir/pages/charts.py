@@ -107,7 +107,7 @@ class StackedSeries:
 
 
 def layers(items: Sequence[StackedSeries], cycles: Sequence[float], end: float, *, mark: float, title: str) -> Html:
-    """Draw stacked amounts, each from its cycle in ``cycles`` to the next, and a dashed line at the cycle ``mark``."""
+    """Draw stacked amounts, each between two neighbours in ``cycles``, and a dashed line at the cycle ``mark``."""
     if not items or end <= 0:
         return Html("")
     height, floor = 160, [0.0] * len(cycles)
@@ -292,7 +292,7 @@ _NODE_CHARACTERS = 36  # limit on kind and name in the box of a node
 
 
 def graph(nodes: Sequence[DiagramNode], *, title: str) -> Html:
-    """Draw nodes below each other, with edges as arcs to their left. Return "" without nodes."""
+    """Draw nodes from top to bottom, with edges as arcs on the left. Return "" without nodes."""
     if not nodes:
         return Html("")
     row, left, width = 22, 70, 330

@@ -81,7 +81,7 @@ class TableCell:
 def table(
     columns: Sequence[Column], rows: Iterable[Sequence[object]], *, caption: str, classes: Sequence[str] = ()
 ) -> Html:
-    """Return a table that readers can sort by every column, search, and unfold if it is long, or "" without rows.
+    """Return a table that readers can sort by every column, search, and unfold if it is long, or "" for no rows.
 
     ``rows``: one :class:`TableCell` or value per column. A column that is empty in all rows is left out.
     ``classes``: one class per row, or no classes.

@@ -79,11 +79,11 @@ def generate(
 ) -> Path:
     """Compile ``model`` with the plugin for ``target``. Return the path of the new file.
 
-    ``output`` defaults to :func:`default_output`. The plugin is searched in ``directory`` first. The file gets its name
-    only after it is complete and checked, so a failure keeps an older file. Raises OptionError for an unknown plugin
-    (with the locations searched) or, without ``overwrite``, if a file of the user exists. Raises UnsupportedError if
-    the plugin rejects the model, and CompileError if it fails, ends, hangs, exceeds ``limits`` or writes no readable
-    file.
+    ``output`` defaults to :func:`default_output`. The plugin is searched in ``directory`` first. The file is renamed
+    only after it is complete and checked. A failure therefore keeps an older file. Raises OptionError for an unknown
+    plugin (with the locations searched) or, without ``overwrite``, if a file of the user exists. Raises
+    UnsupportedError if the plugin rejects the model, CompileError if it fails, ends, hangs, exceeds ``limits`` or
+    writes no readable file.
     """
     source = registry.find(target, directory)
     wanted = Preference.of(preference)

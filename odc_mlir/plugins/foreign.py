@@ -42,7 +42,7 @@ _PROBLEM_SECONDS = 3600.0  # failures are cached only this long: their cause may
 
 
 def fingerprint(source: PluginSource) -> str:
-    """Return a digest of a plugin's files, independent of their location."""
+    """Return a digest of a plugin's files that does not depend on the location."""
     if _module(source) == __package__.partition(".")[0]:
         return _own_fingerprint()
     return _digest(source, _MAX_CONTENT_BYTES)
@@ -147,7 +147,7 @@ def contained(kind: type[OdcError], text: str) -> Iterator[None]:
 
 
 def raised(error: BaseException) -> str:
-    """Return text such as ``ValueError: no licence`` for an exception, on one line."""
+    """Return a line such as ``ValueError: no licence`` for an exception."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
 
 
@@ -183,7 +183,7 @@ def load(source: PluginSource) -> Any:
 def call(function: Callable[[], T], source: PluginSource) -> T:
     """Return ``function()``, which runs code of ``source``. Raises OptionError if it fails or exceeds the deadline.
 
-    After the deadline, the function continues in its daemon thread, and so do threads of the plugin.
+    After the deadline, the function continues in a daemon thread. Threads of the plugin continue as well.
     """
     if source.is_ours:
         return function()
@@ -261,7 +261,7 @@ def probe(
 
 
 def load_probed(source: PluginSource, ask: str, question: Answer | None = None) -> Any:
-    """Load the plugin after a :func:`probe`, whose outcome is cached. Raises OptionError."""
+    """Load the plugin after a :func:`probe`. The outcome of the probe is cached. Raises OptionError."""
     if not source.is_ours and (problem := _problem(source, ask, question)):
         raise OptionError(problem)
     return load(source)

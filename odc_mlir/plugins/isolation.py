@@ -2,7 +2,7 @@
 
 The process is a fresh Python that reads JSON from standard input and writes its answer to a file. It works in a
 temporary folder and leads a process group, which ends as a whole. It gets the environment variables below, all
-variables that begin with ``ODC_``, and those in ``ODC_PASS_ENV``, separated by semicolons.
+variables that begin with ``ODC_``, and variables named in ``ODC_PASS_ENV``, separated by semicolons.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def npu() -> TargetDescription:
 
 
 def cpu() -> TargetDescription:
-    """Return the target of this processor and those in :mod:`odc_mlir.targets.cpu`."""
+    """Return the targets for processors: this processor, and targets in :mod:`odc_mlir.targets.cpu`."""
     return TargetDescription(
         name="cpu",
         extension="cpu",

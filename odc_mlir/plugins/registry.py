@@ -150,7 +150,7 @@ def unreadable_metadata() -> Iterator[tuple[Path, str, bool]]:
 
 
 def ignored_entries() -> Iterator[tuple[PluginSource, str]]:
-    """Yield entries of other packages that no search returns, each with the reason: a malformed name, or ours."""
+    """Yield entries of other packages that no search returns, with the reason: a malformed name, or a name of ours."""
     for folder in (*_variable_folders(), *sys.path):
         for group, own in OWN_ENTRIES.items():
             for entry in _in_packages(folder or os.curdir, group, _ANY_NAME):

@@ -78,7 +78,7 @@ class RuleTable:
         return None
 
     def lines(self) -> Iterator[str]:
-        """Yield a line per operator, each followed by a line for each of its rules."""
+        """Yield a line per operator, followed by a line per rule of the operator."""
         for name, rules in (("every operator", self.generic), *sorted(self.operators.items())):
             yield name
             yield from (f"  {rule.name}: {rule.text}" for rule in rules)
@@ -311,7 +311,7 @@ def describe_target(found: object, question: Answer) -> Answer:
 
 
 def described(name: str = "") -> Iterator[tuple[PluginSource, TargetFacts | OdcError]]:
-    """Yield the facts, or an error, of every target for ``name``: ours, the target with this name, then all others."""
+    """Yield facts, or an error, of all targets for ``name``: our target, the target with this name, then the rest."""
     sources = registry.entries(TARGETS)
     place = os.path.abspath(name) if os.path.isfile(name) else name  # others answer in another working folder
     ours = [source for source in sources if source.is_ours]

@@ -33,7 +33,7 @@ def describe_universe(_universe: object, _question: Answer | None) -> Answer:
 
 @cache
 def _universes() -> tuple[tuple[str, str, Any], ...]:
-    """Return (package, its module, universe) of other packages."""
+    """Return (package, module of the package, universe) of foreign packages."""
     found = []
     for source in entries(UNIVERSES):
         package, module = source.origin.partition(" ")[0], _root((source.reference or "").partition(":")[0])

@@ -3,8 +3,7 @@
 A model never clips values of the samples that determine ranges. Cross-validation therefore divides samples into parts.
 For every part, it builds a model by the same recipe from the other parts, and measures the model on this part.
 Confidence intervals (95 %) give each sample, and an unseen input, a random weight (Learned-Miller and Thomas, 2019).
-The error of the unseen input is at best zero, and at worst follows a Pareto tail (Hill, 1975). See
-docs/quantisation.md.
+The error of the unseen input is between zero and a Pareto tail (Hill, 1975). See docs/quantisation.md.
 """
 
 from __future__ import annotations
@@ -555,8 +554,7 @@ class _Draws:
     ) -> Interval:
         """Return the interval of ``above / (below * unit)``, weighted sums with unseen errors from 0 to ``unseen``.
 
-        If the error of clipped unseen values (``cut``) is larger, it replaces ``unseen``, and the power of these values
-        is added.
+        If the error of clipped unseen values (``cut``) is larger, it replaces ``unseen``, and adds its power.
         """
         ends = (2.5, 97.5)  # percentiles
         sums = (self._seen @ below + self._rest * below.mean()) * unit

@@ -139,9 +139,8 @@ def open_executor(
     """Return an executor, for many runs with the options of :func:`run`.
 
     ``resize``: accept inputs that change static dimensions. ``signature``: run the subgraph of this signature, on the
-        host if it is not the first. ``numerics`` "litert": give LiteRT's results on the host, which differ from ours in
-        fully connected layers (float64), coarse int16 tables and image positions. ``all_tensors``: make every tensor of
-        the backend available.
+        host if it is not the first. ``numerics`` "litert": give LiteRT's results on the host. Fully connected layers
+        (float64), int16 tables and image positions differ. ``all_tensors``: make every tensor of the backend available.
     """
     from odc_mlir.runtime.backends import graph_executor
 

@@ -158,9 +158,8 @@ class Package:
         """Placement, cycles, bytes and modelled times as plain JSON data (see
         :mod:`odc_mlir.runtime.reporting.report`).
 
-        The first access times every segment on the simulator. Reports for machines that have no time model contain only
-        placement and bytes (:mod:`odc_mlir.runtime.reporting.report_object`). Raises PackageError if nothing is
-        compiled.
+        The first access times every segment on the simulator. If no time model is known, there are only placement and
+        bytes (:mod:`odc_mlir.runtime.reporting.report_object`). Raises PackageError if nothing is compiled.
         """
         from odc_mlir.runtime.reporting.report import build_report
         from odc_mlir.runtime.reporting.report_object import is_modelled, unmodelled_report

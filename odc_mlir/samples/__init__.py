@@ -31,10 +31,10 @@ FILES = {
 
 
 def path(name: str) -> Path:
-    """Return the file of the sample ``name``, one of :data:`FILES`. Raises OptionError for another name.
+    """Return the file of the sample ``name``, a key of :data:`FILES`. Raises OptionError for another name.
 
     ``digits_cnn_int8.circle`` takes ``samples.npz``. ``digits_mobile_hard.circle`` is quantised with
-    ``calibration.npz`` and scored on ``evaluation.npz``. ``digits_mbv2.circle`` was written by PyTorch and has its own
+    ``calibration.npz`` and scored on ``evaluation.npz``. ``digits_mbv2.circle`` comes from PyTorch and has separate
     data.
     """
     if name not in FILES:

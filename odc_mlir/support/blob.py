@@ -1,7 +1,7 @@
 """Bytes of constants, stored once.
 
-A :class:`Blob`, the value of a ``#circle.blob`` attribute, has read-only bytes and their SHA-256 digest. IR text refers
-to a blob by a handle, ``sha256_4f5a…``. MLIR's resource section holds the bytes. Without them, the blob is unresolved.
+A :class:`Blob`, the value of a ``#circle.blob`` attribute, has read-only bytes and a SHA-256 digest. IR text refers to
+a blob by a handle, ``sha256_4f5a…``. MLIR's resource section holds the bytes of resolved blobs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_KEPT = 8
 
 
 class Blob:
-    """Immutable bytes, identified by their SHA-256 digest."""
+    """Immutable bytes, identified by the SHA-256 digest."""
 
     __slots__ = ("__weakref__", "_data", "_digest", "_found", "name", "size")
 

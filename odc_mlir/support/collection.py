@@ -18,8 +18,8 @@ def seldom_collected() -> Generator[None]:
     """Raise the threshold of the garbage collector to :data:`ALLOCATIONS` new objects in this block.
 
     IR is large and nearly all of it in use. With the default threshold, collections take a third of the compile time of
-    a large network. The threshold applies to the process. Of nested or parallel blocks, the block that raised the
-    threshold lowers it again, which may slow down the others.
+    a large network. The threshold applies to the process. If blocks are nested or parallel, the block that raised the
+    threshold lowers it again. This may slow down the rest.
     """
     before = gc.get_threshold()
     if not 0 < before[0] < ALLOCATIONS:
@@ -35,7 +35,7 @@ def seldom_collected() -> Generator[None]:
 def take_apart(block: Block) -> None:
     """Free the operations of the unused ``block``.
 
-    Operations refer to each other in cycles, and would stay until the next garbage collection.
+    References between operations have cycles. Operations would therefore stay until the next garbage collection.
     """
     for op in list(block.ops):
         for region in op.regions:

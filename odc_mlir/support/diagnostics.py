@@ -32,7 +32,7 @@ def typed_errors(stage: str | None = None, *, pass_name: str | None = None) -> G
 
 @contextmanager
 def _typed() -> Generator[None]:
-    """Convert exceptions like :func:`typed_errors`, without stage and pass."""
+    """Convert exceptions like :func:`typed_errors`, but add no stage and no pass."""
     try:
         yield
     except exceptions.ParseError as error:
@@ -70,7 +70,7 @@ def verify_module(module: ModuleOp, positions: Positions, stage: str | None = No
 
 
 def verify_errors(module: ModuleOp, positions: Positions, stage: str | None = None) -> list[ModelError]:
-    """Verify ``module``. Return an error with its position for each invalid operation."""
+    """Verify ``module``. Return errors of all invalid operations with positions."""
     try:
         module.verify()
         verify_order(module)
@@ -90,7 +90,7 @@ def verify_errors(module: ModuleOp, positions: Positions, stage: str | None = No
 
 
 def verify_order(module: ModuleOp) -> None:
-    """Raise VerifyException for an operation that uses its own result, or that of a later operation in its block."""
+    """Raise VerifyException for an operation that uses a result of itself or of a later operation in the block."""
     seen: set[Operation] = set()
     for op in module.walk():
         for value in op.operands:

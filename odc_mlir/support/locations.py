@@ -1,4 +1,4 @@
-"""Tensor names as locations, and positions of operations in their source text."""
+"""Tensor names as locations, and positions of operations in source text."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def is_known(location: LocationAttr) -> bool:
 
 
 def name_inside(op: Operation, name: str) -> None:
-    """Give ``op`` and all operations inside of it the name ``name``, unless they have a location."""
+    """Give the name ``name`` to ``op`` and to operations inside of it that have no location."""
     for inner in op.walk():
         if not is_known(inner.location):
             inner.location = name_loc(name)
@@ -108,7 +108,7 @@ class Positions:
         return next((span for op, span in self._spans.items() if name in location_names(op.location)), None)
 
     def place(self, error: OdcError, op: Operation | None = None) -> None:
-        """Add the position of ``op`` to ``error``, or else that of the error's tensor, if known."""
+        """Add the position of ``op``, or else of the error's tensor, to ``error``, if known."""
         if error.source is not None:
             return
         span = self.of_op(op) if op is not None else self.of_name(error.tensor) if error.tensor else None

@@ -1,8 +1,8 @@
 """Printer and parser of self-contained IR text.
 
-Unlike xDSL's printer, this one defines aliases for long types and encodings at the top (``!per_axis0 = …``), omits
-unknown locations, and does not escape readable non-ASCII text. A file ends with the bytes of its constants in MLIR's
-resource section: hexadecimal digits, after four bytes for the alignment.
+Unlike xDSL's printer, ours defines aliases for long types and encodings at the top (``!per_axis0 = …``), omits unknown
+locations, and does not escape readable non-ASCII text. A file ends with the bytes of its constants in MLIR's resource
+section: hexadecimal digits, after four bytes for the alignment.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ _TENSOR = re.compile(r'tensor<[^<>"]*(?:<[^<>"]*(?:<[^<>"]*>[^<>"]*)*>[^<>"]*)*>
 
 
 class _Lexer(MLIRLexer):
-    """xDSL's lexer without its exponential search for the end of an unterminated string."""
+    """xDSL's lexer, except the exponential search for the end of an unterminated string."""
 
     _unescaped_characters_regex = re.compile(r'"(?:[^"\\\n\v\f]++|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*+"')
 
@@ -363,7 +363,7 @@ def write_module(
     """Print ``module`` to ``stream``. Raises ModelError for ``keep`` if a constant's bytes are unknown.
 
     Without ``properties``, generic syntax prints properties as attributes, as in old MLIR text. ``names`` are distinct
-    names of values, instead of their hints.
+    names of values, which replace the hints.
     """
     body = StringIO()
     printer = OdcPrinter(body, generic=generic, locations=locations)

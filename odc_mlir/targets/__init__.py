@@ -145,8 +145,7 @@ class Target:
     def weight_forms(self) -> Mapping[str, str]:
         """Preferred form of weights by quantisation scheme.
 
-        An instruction has one zero point for all its weights, so most layers with a zero point per channel stay on the
-        host.
+        An instruction has a single zero point for weights. Most layers with a zero point per channel stay on the host.
         """
         return {"uint8": "symmetric"}
 

@@ -2,7 +2,7 @@
 
 A target file has tables ``[host]`` and ``[energy]``, or names of descriptions in ``hosts/`` and ``energies/`` (default:
 ``reference`` and ``22nm``). The key ``like`` extends a shipped description. Costs affect the placement of operators but
-not their results, so they are not part of a target's identity.
+no results. They are therefore not part of a target's identity.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _LEAST_RATE = 1e-6
 class HostCosts:
     """Costs of host kernels, and of transfers to the NPU and back, in ns.
 
-    An operator takes ``start_ns``, plus ``element_ns`` times its elements (of its largest tensor, or the patches of a
-    convolution), plus ``mac_ns`` times its multiply-accumulates. An operator that only changes the shape takes its own
+    An operator takes ``start_ns``, plus ``element_ns`` per element (of the largest tensor, or of the patches of a
+    convolution), plus ``mac_ns`` per multiply-accumulate. An operator that only changes the shape takes its own
     ``start_ns``, or else ``view_ns``. Tables have entries for operators and for families of kernels, with the suffix
-    ``-codes`` for quantised ones. The operator's entry has priority over the family's. Without both, ``operator_ns``
-    and the tables' ``default`` apply. A segment takes ``switch_ns`` for its start and end, ``tensor_ns`` for each input
-    and output, and their bytes divided by ``transfer_bytes_per_us``.
+    ``-codes`` for quantised operators. The operator's entry has priority over the family's. If both are missing,
+    ``operator_ns`` and the tables' ``default`` apply. A segment takes ``switch_ns`` for start and end, ``tensor_ns``
+    for each input and output, and the bytes of these tensors divided by ``transfer_bytes_per_us``.
     """
 
     description: str

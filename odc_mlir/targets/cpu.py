@@ -24,10 +24,10 @@ class CpuTarget:
     """One kind of processor.
 
     ``triple``, ``cpu``, ``features``, ``tuning``: LLVM's terms. Code runs also on processors without ``tuning``.
-    ``dot``: instruction that multiplies and adds four bytes (``vnni``, ``madd``, ``usdot`` or ``sdot``). Without such
-        an instruction, ``portable``, or ``shifts`` if vectors cannot be permuted.
-    ``tile_rows``, ``tile_vectors``: pixels, and groups of 16 channels, in a register tile of sums.
-    ``preference``: of several suitable descriptions, the largest value decides.
+    ``dot``: instruction that multiplies and adds four bytes (``vnni``, ``madd``, ``usdot`` or ``sdot``). If there is no
+    such instruction, ``portable``, or ``shifts`` if vectors cannot be permuted. ``tile_rows``, ``tile_vectors``:
+    pixels, and groups of 16 channels, in a register tile of sums. ``preference``: of several suitable descriptions, the
+    largest value decides.
     """
 
     name: str

@@ -1,1 +1,1 @@
-"""The ``odc-*`` commands. Each module parses its arguments before it imports anything large."""
+"""The ``odc-*`` commands. A module parses arguments before it imports anything large."""

@@ -1,4 +1,4 @@
-"""``odc-mlir``: commands by name, completion for shells, the sample files, and all steps for one model.
+"""``odc-mlir``: commands by name, completion for shells, sample files, and all steps for a model.
 
 ``odc-mlir compile MODEL`` is ``odc-compile MODEL``. ``odc-mlir MODEL`` lints, quantises, compiles and compares a model.
 """
@@ -153,7 +153,7 @@ def _body(arguments: argparse.Namespace) -> int:
 
 
 def _steps(arguments: argparse.Namespace, folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield the commands with their arguments. Raises OptionError for a float model without samples."""
+    """Yield the commands with arguments. Raises OptionError for a float model without samples."""
     from odc_mlir.runtime import api
     from odc_mlir.runtime.auto.aim import is_quantized
 

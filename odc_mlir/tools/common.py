@@ -1,7 +1,7 @@
 """Shared parts of all commands: common flags, log output, and conversion of exceptions to one line and an exit code.
 
-Exit codes: 0 for success, 1 for a user error (any OdcError or OSError) or a negative result, 2 for wrong usage, 3 for a
-defect of odc-mlir (with a reproducer file), 130 for an interrupt. This module imports little, so that ``--help`` is
+Exit codes: 0 for success, 1 for a user error (any OdcError or OSError) or a negative result, 2 for wrong usage, 3 for
+an internal error (with a reproducer file), 130 for an interrupt. This module imports little, so that ``--help`` is
 immediate.
 """
 
@@ -64,7 +64,7 @@ def base_parser(
 
 
 def _add_output_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the output flags without defaults, so that users may give them before or after a subcommand."""
+    """Add the output flags with no defaults, so that users may give flags before or after a subcommand."""
     absent = argparse.SUPPRESS
     text = "print more to stderr (repeat for debug output)"
     parser.add_argument("-v", "--verbose", action="count", default=absent, help=text)
@@ -181,7 +181,7 @@ def _seldom_collected(*, ends_process: bool) -> Iterator[None]:
 
 
 class UsageError(Exception):
-    """Contradicting options. ``others``: options unknown to the parser that :func:`nearest` may suggest."""
+    """Contradicting options. ``others``: further options for suggestions of :func:`nearest`."""
 
     def __init__(self, message: str, others: Iterable[str] = ()) -> None:
         super().__init__(message)
@@ -220,7 +220,7 @@ _EVERYWHERE = frozenset({"verbose", "quiet", "debug", "overwrite"})  # arguments
 
 
 def idle_option(arguments: argparse.Namespace, used: Collection[str]) -> str | None:
-    """Return the first given option whose argument is not in ``used``, ignoring options with their default value."""
+    """Return the first given option with an argument not in ``used``. Options at default values do not count."""
     for action in arguments.parser._actions:
         is_known = action.dest in used or action.dest in _EVERYWHERE or not hasattr(arguments, action.dest)
         if not is_known and getattr(arguments, action.dest) != action.default:

@@ -69,7 +69,7 @@ odc-sim segment-0.npu --load inputs.npz --dump outputs.npz --trace trace.json
 
 
 def examples_of(program: str) -> list[str]:
-    """Return the two best examples of a command. Examples of sibling subcommands complete those of a subcommand."""
+    """Return the two best examples of a command. Examples of siblings complete the examples of a subcommand."""
     lines, command = EXAMPLES.split("\n"), program.partition(" ")[0]
     own, others = ([line for line in lines if f"{line} ".startswith(f"{name} ")] for name in (program, command))
     return list(dict.fromkeys((*own, *others)))[:2]

@@ -54,7 +54,7 @@ class Input(NamedTuple):
 def add_output(
     container: Container, *flags: str, kind: OutputKind | KindOf, paths: PathsOf | None = None, **keywords: Any
 ) -> None:
-    """Add an output argument. If ``kind`` or ``paths`` depends on other arguments, it is a function of them."""
+    """Add an output argument. If ``kind`` or ``paths`` depends on arguments, it is a function of the arguments."""
     vars(container.add_argument(*flags, **keywords))[_ROLE] = Output(kind, paths)
 
 
@@ -140,7 +140,7 @@ class Files:
 
     @contextmanager
     def writing(self, path: str) -> Iterator[None]:
-        """Keep the first failure to write an output in this block. :meth:`finish` raises it after all other work."""
+        """Keep the first failure to write an output in this block. :meth:`finish` raises the failure at the end."""
         try:
             yield
         except (OdcError, OSError) as error:
@@ -149,7 +149,7 @@ class Files:
             self._written.append(path)
 
     def finish(self) -> None:
-        """Raise the first failure to write, with the others as notes. Closed pipes come last."""
+        """Raise the first failure to write, with further failures as notes. Closed pipes come last."""
         failed = sorted(self._failed, key=lambda error: isinstance(error, BrokenPipeError))
         if not failed:
             return

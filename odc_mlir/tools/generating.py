@@ -1,4 +1,4 @@
-"""Text generation of ``odc-run``: flags, output of tokens as they are generated, and the cost of each token."""
+"""Text generation of ``odc-run``: flags, output of tokens as they are generated, and costs of tokens."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def _resident_kb() -> dict[str, int]:
 
 
 class Run:
-    """One call of ``odc-run``: a model, its samples, measured times and memory, and the reports."""
+    """A call of ``odc-run``: a model, samples, measured times and memory, and reports."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Run:
     def modelled(self) -> Modelled | None:
         """Modelled time of one inference.
 
-        None if nothing is compiled, for targets without a cost model, and for shapes other than the compiled ones.
+        None if nothing is compiled, if the target has no cost model, or if shapes differ from the compiled shapes.
         """
         from odc_mlir.runtime.execution.plan import PlanExecutor
         from odc_mlir.runtime.reporting.report import modelled_inference

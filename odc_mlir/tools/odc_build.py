@@ -113,7 +113,7 @@ def options_of(command: str, words: Sequence[str]) -> dict[str, StepOption]:
 
 
 def call_command(command: str, arguments: Sequence[str]) -> int:
-    """Run one of our commands in this process and return its exit code. Raises KeyboardInterrupt."""
+    """Run a command of ours in this process and return the exit code. Raises KeyboardInterrupt."""
     code = int(_tool(command).main(list(arguments)))
     if code == EXIT_INTERRUPTED:
         raise KeyboardInterrupt

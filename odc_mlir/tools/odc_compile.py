@@ -216,7 +216,7 @@ def _emit(arguments: argparse.Namespace) -> None:
             made.require_passed()
     module = made.model if chosen else api.load(arguments.model)
     module = compiler.lower(module, arguments.stage, **_options(arguments))
-    # Files contain all constants; terminals get IR without their bytes.
+    # Files contain all constants. Terminals get IR with the bytes of constants left out.
     if arguments.output:
         arguments.files.write("output", lambda: module_text(module))
     else:

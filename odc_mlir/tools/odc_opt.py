@@ -272,7 +272,7 @@ def _name(arguments: argparse.Namespace) -> str:
 
 
 def _pieces(arguments: argparse.Namespace) -> Iterator[tuple[bytes | None, int]]:
-    """Yield the pieces of the input (None: the whole input file), each with the number of its first line."""
+    """Yield the pieces of the input (None: the whole input file) with the numbers of the first lines."""
     if arguments.input != "-" and not (arguments.split_input_file or arguments.verify_diagnostics):
         yield None, 1
         return
@@ -285,7 +285,7 @@ def _pieces(arguments: argparse.Namespace) -> Iterator[tuple[bytes | None, int]]
 
 @dataclass
 class _Run:
-    """One run of the command: passes over each piece of the input, with data for timing, pages and lists."""
+    """A run of the command: passes over the pieces of the input, with data for timing, pages and lists."""
 
     arguments: argparse.Namespace
     passes: Sequence[StagedPass]
@@ -321,7 +321,7 @@ class _Run:
         return outputs, differences
 
     def process(self, content: bytes | None, first_line: int, positions: Positions) -> bytes:
-        """Run the passes on one piece of the input and return its output."""
+        """Run the passes on a piece of the input and return the output."""
         from odc_mlir.frontend.import_circle import load_module
         from odc_mlir.pipelines import refuse_lowered, run_passes
         from odc_mlir.support.diagnostics import verify_errors, verify_module

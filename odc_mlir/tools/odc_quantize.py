@@ -184,7 +184,7 @@ def _summary(arguments: argparse.Namespace, verdict: Mapping[str, Any], accepted
 
 
 def details(verdict: Mapping[str, Any], precisions: str | None = None) -> Iterator[str]:
-    """Yield all measures with their intervals, and the choices. ``precisions``: the file of per-layer precisions."""
+    """Yield all measures with intervals, and the choices. ``precisions``: the file of per-layer precisions."""
     from odc_mlir.quantizer.policy.verdict import check_name
 
     checked = verdict["samples"]

@@ -133,7 +133,7 @@ def _natural(text: str) -> int:
 
 
 def _with_onert_spellings(parser: argparse.ArgumentParser, argv: Iterable[str]) -> list[str]:
-    """Convert onert_run's ``-v N`` and ``-q SCHEME``, which take no value here, and prefixes of its options."""
+    """Convert onert_run's ``-v N`` and ``-q SCHEME``, which take no value here, and prefixes of options."""
     known = set(parser._option_string_actions)
     result: list[str] = []
     for word in argv:

@@ -1,8 +1,8 @@
-"""Parts of ``odc-opt``: the passes to run, their help, printed IR, timing, and ``--verify-diagnostics``.
+"""Parts of ``odc-opt``: passes to run, help, printed IR, timing, and ``--verify-diagnostics``.
 
-A comment such as ``// expected-error @below {{scale is inf}}`` in the input expects an error whose text contains the
-text in braces. ``@below``, ``@above``, ``@+2`` or ``@-1`` gives the error's line. The default is the comment's line.
-``@unknown`` expects an error without a line.
+A comment such as ``// expected-error @below {{scale is inf}}`` in the input expects an error with the text in braces.
+``@below``, ``@above``, ``@+2`` or ``@-1`` gives the error's line. The default is the comment's line. ``@unknown``
+expects an error without a line.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _entry(name: str, kind: type[ModulePass]) -> Iterator[str]:
 
 
 def pattern_list(counts: Mapping[str, RewriteCounts] | None) -> Iterator[str]:
-    """Yield a line for each pass, and one for each of its patterns: name, source, summary.
+    """Yield a line for each pass and for each pattern of the pass: name, source, summary.
 
     ``counts``: numbers of rewrites by pass. If given, list only these passes, with the numbers.
     """
@@ -100,7 +100,7 @@ def pattern_list(counts: Mapping[str, RewriteCounts] | None) -> Iterator[str]:
 
 
 def pass_help(name: str) -> Iterator[str]:
-    """Yield the help of one pass: summary, IR before and after, rejected IR, options. Raise OptionError."""
+    """Yield the help of a pass: summary, IR before and after, rejected IR, options. Raise OptionError."""
     from odc_mlir import pipelines
     from odc_mlir.transforms.common.describe import options_of, text_of
 
@@ -178,7 +178,7 @@ class Expected:
 
 
 def expectations(text: str, first_line: int) -> list[Expected]:
-    """Parse the expectations in comments of ``text``, which begins at ``first_line`` of its file."""
+    """Parse the expectations in comments of ``text``, which begins at ``first_line`` of the file."""
     found: list[Expected] = []
     for number, line in enumerate(text.split("\n"), first_line):
         for match in _COMMENT.finditer(line):
@@ -256,7 +256,7 @@ class Timing:
             self.running.pop().seconds += time.process_time() - start
 
     def lines(self, whole: float | None = None, indent: int = 0) -> Iterator[str]:
-        """Yield a line for this part and one for each inner part, longest first, with percent of the whole."""
+        """Yield a line for this part and for every inner part, longest first, with percent of the whole."""
         whole = self.seconds if whole is None else whole
         percent = 100 * self.seconds / whole if whole else 0.0
         yield f"{self.seconds:10.4f} s {percent:5.1f} %  {'  ' * indent}{self.name}"

@@ -1,4 +1,4 @@
-"""Quantisation flags of several commands, and their conversion to keyword arguments."""
+"""Quantisation flags of several commands, and the conversion to keyword arguments."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def flags_of(choices: Mapping[str, Any]) -> Iterator[str]:
 def precision_flags(choices: Mapping[str, Any], file: str | None) -> list[str]:
     """Return the flags for per-layer precisions: the ``file`` that holds the precisions, or the precisions as text.
 
-    Return no flags if no layer has a separate precision, if there are too many, or if only a search can set them.
+    Return no flags if no layer has a separate precision, if there are too many, or if only a search sets these.
     """
     from odc_mlir.flow import option_words
     from odc_mlir.quantizer.policy.options import overrides_text
@@ -227,8 +227,7 @@ def _numbers(flag: str, text: str | None) -> tuple[float, ...]:
 
 
 def progress_on_stderr(prog: str, quiet: bool) -> Callable[[str, int, int | None], None] | None:
-    """Return a function that prints progress in one line of the terminal, or None if ``quiet`` or if there is no
-    terminal.
+    """Return a function that prints progress in a line of the terminal, or None if ``quiet`` or without a terminal.
 
     The remaining time is estimated from the numbers of finished and remaining models. ``-v`` logs progress anywhere.
     """

@@ -350,8 +350,8 @@ def on_grid(array: Reals, params: QuantParams, dtype: str) -> QuantParams:
 def fitted(array: Reals, params: QuantParams, dtype: str) -> QuantParams:
     """Return symmetric ``params``. A channel gets the scale with the least error of the results.
 
-    Inputs are assumed uniform from 0 to 1, so errors of weights add up. No channel's squared error of weights grows.
-    16-bit scales stay.
+    Inputs count as uniform in [0, 1]. Errors of weights add up. No channel's squared error of weights grows. 16-bit
+    scales stay.
     """
     factors = _FACTORS.get(DTYPES[dtype].bits)
     if factors is None:

@@ -1,8 +1,7 @@
 """Cache of results of compile jobs: compiled models, reasons for refusals, and locks between processes.
 
 A result is a folder named after the key, a digest of everything that determines the result. The folder is created
-atomically and stores the digests of the files. A result whose files do not match is deleted. Only its owner may read
-it.
+atomically and stores the digests of the files. A result with wrong files is deleted. Only the owner can read it.
 """
 
 from __future__ import annotations
@@ -144,8 +143,7 @@ class JobResult:
     ``kind``, one of KINDS, classifies the reason. With a level, the reason explains why no better level was reached.
     ``budget``: limits of the process, and the number ``runs`` of recorded runs if there were too few runs.
     ``attempts``: consecutive temporary failures. ``failed_at``: time of the last one in seconds since 1970.
-    ``latency_us``: time of a run by level or plugin. ``twin``: name of a file of native code that may answer instead of
-    a simulator.
+    ``latency_us``: time of a run by level or plugin. ``twin``: file of native code that may replace a simulator.
     """
 
     level: str | None

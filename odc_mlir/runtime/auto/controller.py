@@ -50,8 +50,7 @@ class AutoCompiler:
     """The compiler of one session. All methods are thread-safe.
 
     ``aim``: the target, or None. ``forbidden``: the reason why nothing may be compiled. ``save_to``: paths for copies
-        of the quantised and the compiled model, if wanted. ``problem``: why the result installed in the package is
-        unusable.
+        of the quantised and the compiled model, if wanted. ``problem``: why the result in the package is unusable.
     """
 
     def __init__(

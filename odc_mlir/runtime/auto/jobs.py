@@ -184,8 +184,7 @@ class Supervisor:
     """Supervision of a compile process by a thread. It calls ``tell`` for each step, and ``ended`` at the end.
 
     The process starts when a slot for compile processes is free. All sessions of the user share the slots. A slot is a
-    file lock. The process also holds the lock, so the slot stays occupied until the process ends, even if the parent
-    process ends earlier.
+    file lock. The process also holds the lock, so the slot stays occupied until the process ends.
     """
 
     command: tuple[str, ...] = ()  # command to run instead of the worker, if any

@@ -1,8 +1,7 @@
 """Devices that execute segment binaries: entries of one entry-point group that implement the protocol of base.py.
 
 Devices of other packages are first probed in a separate process (:mod:`odc_mlir.plugins.foreign`). A device that opened
-in the probe is loaded into this process to run a package. The cache keeps the outcome, so that later processes need no
-probe.
+in the probe is loaded into this process to run a package. The cache keeps the outcome for later processes.
 """
 
 from __future__ import annotations
@@ -69,8 +68,7 @@ def ask_devices(sources: Sequence[PluginSource]) -> list[DeviceFacts | OdcError]
 def attached() -> tuple[list[str], list[str]]:
     """Return the targets of attached hardware, best first, and the problems of failed devices.
 
-    Devices of other packages come first, because they know hardware that our devices do not know. Simulators report
-    nothing.
+    Devices of other packages come first, because they know hardware unknown to our devices. Simulators report nothing.
     """
     others = [source for source in registry.entries(DEVICES) if not source.is_ours]
     answers = ask_devices([*others, *registry.own_entries(DEVICES)])

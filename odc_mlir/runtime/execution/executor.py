@@ -49,8 +49,7 @@ class Executor:
 
     ``max_bytes`` limits the operands and results that are live at one time (default: the environment variable
     ODC_MAX_ACTIVATION_BYTES, else 768 MiB). Temporaries of kernels do not count. ``resize``: accept inputs whose static
-    dimensions differ from the model's. ``context``: settings of all kernels. ``calls``: set only for executors of
-    subgraphs.
+    dimensions differ from the model's. ``context``: settings of all kernels. ``calls``: set for executors of subgraphs.
 
     These keep values from run to run until :meth:`reset`: variable tensors (initially real zero), the graph's states,
     resource variables, hash tables and random number generators. A failed run does not change the graph's states.
@@ -342,8 +341,7 @@ class Executor:
 class _Prepared(NamedTuple):
     """A graph prepared for one set of input shapes: for each unit, a step and the values to drop after the step.
 
-    If no unit needs a frame, ``straight`` runs all units, and ``quietly`` runs all units with numpy's warnings
-    disabled.
+    If no unit needs a frame, ``straight`` runs all units, and ``quietly`` does so with numpy's warnings disabled.
     """
 
     shaped: SpecializedGraph

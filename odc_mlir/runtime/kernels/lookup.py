@@ -63,8 +63,7 @@ def embedding_lookup_sparse(node: Node) -> Execute:
     """Sum weighted rows of operand 4 whose indices agree in all but the last entry.
 
     The option ``combiner`` determines the combination of neighbouring rows with the same index. Indices should be
-    sorted. If an index occurs again later, further rows are added to the result so far, and the combiner's norm divides
-    the sum.
+    sorted. If an index occurs again later, more rows are added to the result, and the combiner's norm divides the sum.
     """
     table, combiner = node.operand(4), str(option(node, "combiner"))
     require_dtype(node, table, "float32")

@@ -186,8 +186,7 @@ def doubt(outputs: Sequence[Array], labels: Array, model: str) -> str | None:
 class Misfit:
     """Labels, or columns of labels, that fit answers no better than chance.
 
-    ``common``: the most frequent class and the share in percent, if the share is too large to distinguish a fit from
-    chance
+    ``common``: the most frequent class and the share in percent, if too large to distinguish a fit from chance
     """
 
     what: str

@@ -1,9 +1,8 @@
 """Scores by known answers, before and after quantising: recall of classes, errors of numbers by column.
 
 If columns are few, a column is scored relative to the range of the labels of this column, and the worst score decides.
-Many columns of the same kind are scored together, relative to the common range. Outliers hide errors of other labels.
-Therefore the allowed loss also applies to the labels inside the outer fences (Tukey, "Exploratory Data Analysis",
-1977).
+Many columns of the same kind are scored together, relative to the common range. Outliers hide other errors. Therefore
+the allowed loss also applies to labels inside the outer fences (Tukey, "Exploratory Data Analysis", 1977).
 """
 
 from __future__ import annotations
@@ -607,8 +606,7 @@ def recall_findings(found: Sequence[Recall]) -> list[str]:
 
 
 def never_answered(name: str, outputs: Sequence[Array], classes: int) -> str | None:
-    """Return a message about classes that are never answered, or None if all occur or there are fewer samples than
-    ``classes``.
+    """Return a message about classes that are never answered, or None if all occur or samples are too few.
 
     ``outputs``: class scores ``[..., classes]`` of each sample, from the output ``name``
     """

@@ -260,8 +260,8 @@ class Runner:
     def infer(self, values: Any) -> list[Array] | None:
         """Run on ``values`` and return the outputs, or return None if a conversion is necessary.
 
-        This is the fast path of most runs: arrays have the model's types and shapes, and the user has set no buffers or
-        layouts.
+        This is the fast path of most runs: arrays have the model's types and shapes, and buffers and layouts are not
+        set.
         """
         loader = self._loader
         if self._out_buffers or type(values) is not list:

@@ -130,8 +130,7 @@ def _note(key: str, value: str, objection: str) -> str:
 class Settings:
     """The settings of one session: ``config`` of the package, and ``chosen`` by the user, which take precedence.
 
-    ``chosen`` is not copied. Later settings are added to it. ``ignored``: notes on forbidden or invalid settings of the
-    package.
+    ``chosen`` is not copied. Later settings are added to it. ``ignored``: notes on invalid settings of the package.
     """
 
     def __init__(self, config: Mapping[str, str] | None = None, chosen: dict[str, str] | None = None) -> None:
