@@ -211,7 +211,7 @@ def _explained(key: tuple[str, ...], reason: str, target: str | None, of_reals: 
         example = reason.rpartition(" ")[2]
         return f"they compute {example}, but {named}", of_reals
     return f"they compute {key[1]}, which no target runs ({', '.join(targets.names())} take {takes})", (
-        "quantise the float model to int8 or uint8"
+        "quantise the float model to int8 or uint8" if of_reals == _QUANTISE else ""
     )
 
 

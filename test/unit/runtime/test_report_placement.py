@@ -53,6 +53,8 @@ def test_types_that_no_target_runs() -> None:
     (line,) = _lines(_layer("ADD", "element-type: 'a' is int32"))
     assert f"they compute int32, which no target runs ({', '.join(targets.names())} take int8, uint8 and int16)" in line
     assert line.endswith("quantise the float model to int8 or uint8")
+    (line,) = _lines(_layer("SELECT", "element-type: 'a' is bool"), _layer("CONV_2D", "", 10, placed="npu"))
+    assert line.endswith("take int8, uint8 and int16)")  # the model is quantised
 
 
 def test_memory_is_named() -> None:
