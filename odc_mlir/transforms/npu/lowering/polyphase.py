@@ -96,16 +96,16 @@ class _Window(NamedTuple):
     parts: list[tuple[Component, Component]]
     rows: _Axis
     columns: _Axis
-    is_even: bool = False  # whether parts of one row component are adjacent pixels, in channels as in the result
+    is_even: bool = False  # whether all parts have one size, in the order of their pixels
 
 
 def _windows(rows: Sequence[Component], columns: Sequence[Component], channels: int) -> list[_Window]:
     """Return one window for all components if it needs fewer passes of the array, else one for each component."""
     parts = [(row, column) for row in rows for column in columns]
-    ordered = sorted(columns, key=lambda column: column.first)
-    is_even = len({column.results for column in columns}) == 1 and ordered[-1].first == len(columns) - 1
+    ordered = [sorted(axis, key=lambda component: component.first) for axis in (rows, columns)]
+    is_even = all(len({part.results for part in axis}) == 1 and axis[-1].first == len(axis) - 1 for axis in ordered)
     sides = _Axis.of(rows), _Axis.of(columns)
-    whole = _Window([(row, column) for row in rows for column in ordered], *sides, is_even)
+    whole = _Window([(row, column) for row in ordered[0] for column in ordered[1]], *sides, is_even)
     passes = -(-channels // CHANNELS) * sum(len(row.taps) * len(column.taps) for row, column in parts)
     if -(-channels * len(parts) // CHANNELS) * whole.rows.taps * whole.columns.taps < passes:
         return [whole]
@@ -125,18 +125,19 @@ def _interleave(site: Site, source: SSAValue, groups: Sequence[_Channels]) -> No
             count = share * len(window.parts)
             taps = np.full((count, rows.taps, columns.taps, weights.shape[3]), zero, weights.dtype)
             sizes = (rows.results(site.info(2).static_shape[1]), columns.results(site.info(2).static_shape[2]))
-            line = sizes[1] * count
+            line, (down, right) = sizes[1] * count, (len(components[0]), len(components[1]))
+            pixels, is_whole = (down * width, width, right), window.is_even and share == channels
+            if is_whole:  # as DEPTH_TO_SPACE
+                shape, reads = (batch * sizes[0], down, sizes[1], right * share), (line, right * share, count, 1)
+                writes = (*(step * channels for step in pixels), 1)
+                copies.append(StridedCopy(len(values), 0, 0, shape, reads, writes))
             for place, (row, column) in enumerate(window.parts):
                 top, left = rows.before - row.before, columns.before - column.before
                 part = taps[place * share :][:share, top:, left:]
                 part[:, : len(row.taps), : len(column.taps)] = weights[:, row.taps][:, :, column.taps]
                 pixel = row.first * width + column.first
-                pixels = (height * width, len(components[0]) * width, len(components[1]))
-                writes = (*(step * channels for step in pixels), 1)
-                if window.is_even and share == channels and column.first:
-                    continue  # the copy of the first column's component has all columns
-                for at, first, length in runs_of(chosen):
-                    length *= len(components[1]) if window.is_even and share == channels else 1
+                writes = (*(step * channels for step in (height * width, down * width, right)), 1)
+                for at, first, length in () if is_whole else runs_of(chosen):
                     shape = (batch, row.results, column.results, length)
                     start, reads = place * share + at, (sizes[0] * line, line, count, 1)
                     copies.append(StridedCopy(len(values), start, pixel * channels + first, shape, reads, writes))
