@@ -171,7 +171,7 @@ func.func @main(%x: {F}) -> ({F}, tensor<4xi32>, {y}) {{
   %t = circle.transpose_conv(%v, %w, %r) {{padding = same, stride = [2, 2]}} : (tensor<4xi32>, {W}, {x}) -> {y}
   %p = circle.conv_2d(%t, %w, %n) {{padding = same, stride = [2, 2]}} : ({y}, {W}, none) -> {x}
   %d = circle.dequantize(%p) : ({x}) -> {F}
-  %f = circle.sin(%d) : ({F}) -> {F}
+  %f = circle.reverse_v2(%d, %one) : ({F}, tensor<1xi32>) -> {F}
   %q2 = circle.quantize(%f) : ({F}) -> {x}
   %r2 = circle.conv_2d(%q2, %w, %n) {{padding = same, stride = [1, 1]}} : ({x}, {W}, none) -> {x}
   %t2 = circle.transpose_conv(%v, %w, %r2) {{padding = same, stride = [2, 2]}} : (tensor<4xi32>, {W}, {x}) -> {y}
