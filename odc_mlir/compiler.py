@@ -184,7 +184,7 @@ def compile_with(
 ) -> PackageFiles:
     """Compile ``model`` with ``backend``: partition, emit binaries, build the plan (see :func:`compile`).
 
-    IR with segments is compiled from its present stage, with the target and options in the IR (see :func:`package`).
+    IR with segments is compiled from the present stage, with the target and options in the IR (see :func:`package`).
     """
     options = backend.passes()
     tell(context, "reading the model")

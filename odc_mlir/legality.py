@@ -118,7 +118,7 @@ def no_kernels(module: ModuleOp) -> Iterator[Breach]:
 
 @dataclass(frozen=True)
 class ConversionTarget:
-    """Legal operations after a conversion: prefixes of their names, and a condition on some of them."""
+    """Legal operations after a conversion: prefixes of names, and a condition on some operations."""
 
     conversion: str  # the name of the pass
     names: tuple[str, ...]

@@ -165,12 +165,12 @@ _EXTERNAL_STAGE = Stage(
     "divided into host operators and segments for a target of a plugin",
 )
 
-# Stages that are verified only if every pass is verified. Their programs have tens of thousands of instructions, and
-# the emitter rejects fields that cannot be encoded.
+# Stages that are verified only if every pass is verified. Programs of these stages have tens of thousands of
+# instructions, and the emitter rejects fields that cannot be encoded.
 CHECKED_ON_REQUEST = frozenset({"npu-sched", "npu-alloc"})
 
-# Passes on a float model after stage ``circle-opt`` and before the recording of its ranges. Unlike stages, they
-# preserve results within float32's accuracy, not bit for bit.
+# Passes on a float model after stage ``circle-opt`` and before the recording of ranges. Unlike stages, they preserve
+# results within float32's accuracy, not bit for bit.
 QUANTIZE_PREPARE = (
     "circle-fuse-patterns",
     "circle-clip-masks",
@@ -492,7 +492,7 @@ def run_passes(
     verifier: Callable[[ModuleOp], None] | None = None,
     around: Callable[[str | None, ModulePass], AbstractContextManager[object]] = lambda stage, item: nullcontext(),
 ) -> None:
-    """Run ``passes`` on ``module`` in place. Verify it and check its legality after each stage.
+    """Run ``passes`` on ``module`` in place. Verify the module and check legality after each stage.
 
     With a ``verifier``, or if ``context`` has ``verify_each``, verify the module after each pass. Stages of
     :data:`CHECKED_ON_REQUEST` are verified only in this case, or with an active validation. Without ``verify``, the

@@ -12,7 +12,7 @@ from odc_mlir.ops.spec import Array
 
 Shape = tuple[int, ...]
 
-# The first DETAILED values of a tensor, and then one in DETAILED_EACH, get detailed statistics, which are slow and need
+# The first DETAILED values of a tensor, and then one in DETAILED_EACH, get detailed statistics. These are slow and need
 # only a sample. Extremes cover all values.
 DETAILED = 24
 DETAILED_EACH = 16

@@ -1,4 +1,4 @@
-"""Records of a model, and findings about their quality: too little data, odd inputs, tensors without values."""
+"""Records of a model, and findings about the quality: too little data, odd inputs, tensors with no values."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def joined(parts: Iterable[Records]) -> Records:
 
 FEWEST_RUNS = 10
 FEW_RUNS = "few-runs"
-# Inputs of trained networks are of the order of one; larger inputs were probably not normalised.
+# Inputs of trained networks are of the order of one. Larger inputs were probably not normalised.
 _LARGEST_INPUT = 1000.0
 _SMALLEST_INPUT = 1e-30
 # Squares of larger values are infinite in float32. Masks and markers of missing values may be as large, but are few.

@@ -145,14 +145,14 @@ class RecordStore:
     def append(self, records: Records, shapes: Shapes, inputs: Sequence[Sequence[NDArray[Any]]] = ()) -> None:
         """Add runs on inputs of ``shapes``, and raw ``inputs``, newest last, all or nothing."""
         self._check_digest(records.digest)
-        # Recording must not wait for compression; joined batches are compressed.
+        # Recording must not wait for compression. Joined batches are compressed.
         tensors = [(*key, statistics.to_bytes(level=0)) for key, statistics in records.tensors.items()]
         facts = json.dumps({name: asdict(found) for name, found in records.inputs.items()})
         kept = [sample for sample in inputs[-self.max_inputs :] if all(map(can_pack, sample))]
         samples = [pack({}, {str(i): array for i, array in enumerate(sample)}, level=0) for sample in kept]
         key = _shapes_text(shapes)
         with self._open(write=True) as database:
-            # Another process may have deleted the file meanwhile; the new file is empty.
+            # Another process may have deleted the file meanwhile. The new file is empty.
             self._enter(database, self.digest, create=True)
             if records.runs or tensors:
                 _insert(database, key, records.runs, facts, tensors)

@@ -61,7 +61,7 @@ def extremes_by_channel(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any
     """
     low = high = values
     while low.shape[1] > 1:
-        # If the number is odd, the halves overlap by one position, which does not change minima and maxima.
+        # If the number is odd, the halves overlap by one position. This does not change minima and maxima.
         half = -(-low.shape[1] // 2)
         low, high = np.minimum(low[:, :half], low[:, -half:]), np.maximum(high[:, :half], high[:, -half:])
     return low[:, 0], high[:, 0]
@@ -116,7 +116,7 @@ class Histogram:
         """Count finite float32 ``values`` of any shape. ``largest`` is an upper bound of magnitudes."""
         self.widen(exponent_for(largest))
         # Scaling must be exact, so that no value is rounded across an edge. In float32, powers of two of at least 1 are
-        # exact factors; smaller factors need float64, in which scaled float32 values cannot underflow.
+        # exact factors. Smaller factors need float64, in which scaled float32 values cannot underflow.
         scale = _HALF / math.ldexp(1.0, self.exponent)
         places = np.multiply(values, scale, dtype=np.float32 if scale >= 1 else np.float64)
         np.floor(places, out=places)
@@ -132,7 +132,7 @@ class Histogram:
         if not self.counts.any():
             self.exponent = exponent
             return
-        # After BINS.bit_length() doublings all values are in the two bins beside zero, and stay there.
+        # After BINS.bit_length() doublings all values are in the two bins next to zero, and stay there.
         for _ in range(min(exponent - self.exponent, BINS.bit_length())):
             inner = self.counts.reshape(_HALF, 2).sum(axis=1)
             self.counts = np.pad(inner, _HALF // 2)
@@ -172,7 +172,7 @@ LOWEST = -np.float32(np.finfo(np.float32).max)
 
 # A tensor with more channels (such as one per word of a vocabulary) has no statistics by channel.
 MOST_CHANNELS = 16384
-# Minimum number of elements of one run in the histogram; for larger tensors, it counts only some positions.
+# Minimum number of elements of one run in the histogram. For larger tensors, the histogram counts only some positions.
 SAMPLED_ELEMENTS = 2048
 # Between these magnitudes, float32 sums of millions of squares neither overflow nor underflow.
 _SMALLEST_SINGLE, _LARGEST_SINGLE = 2.0**-40, 2.0**40

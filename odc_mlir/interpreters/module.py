@@ -102,7 +102,7 @@ def _run_operator(
     functions: CircleFunctions, interpreter: Interpreter, op: CircleOp, args: PythonValues
 ) -> OpImplResult:
     node, kernel = functions.prepared(interpreter, op)
-    # As in the executor, only operators that write a variable get the variable itself. Others get a copy.
+    # As in the executor, only operators that write a variable get the variable itself. All others get a copy.
     written = node.mutated
     operands = [
         value.copy() if (position in written) != _is_variable(op.operands[position]) else value

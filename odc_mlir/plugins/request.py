@@ -38,9 +38,9 @@ class CodegenRequest:
     """Request for one file.
 
     ``model``: path of a model file or package, read-only. ``output``: path of the file to write. It does not exist yet
-    and gets the final name later. ``target``: options of the target (``target``, ``memory``, ``sram_limit``; a
-        plugin ignores unknown options). ``shapes``: input shapes to compile for, in graph order. None keeps the model's
-        shape, and an empty tuple keeps all. ``options``: settings for this plugin alone.
+    and gets the final name later. ``target``: options of the target (``target``, ``memory``, ``sram_limit``). A plugin
+    ignores unknown options. ``shapes``: input shapes to compile for, in graph order. None keeps the model's shape, and
+    an empty tuple keeps all. ``options``: settings for this plugin alone.
     """
 
     model: str

@@ -174,7 +174,7 @@ def with_output_room(
     """Return ``ranges``, widened for rare values in outputs and in values after the last layer."""
     clear = math.log(9.0)  # logit of a score of 0.9
     found = dict(ranges)
-    # Operands at which the result is half a step from its limit (1 or, for TANH, ±1); larger ones give the same codes.
+    # Operands at which the result is half a step from the limit (1 or, for TANH, ±1). Larger operands change nothing.
     saturated = {"LOGISTIC": math.log(2.0 ** (bits + 1) - 1.0), "TANH": math.atanh(1.0 - 2.0**-bits)}
     most = {value_name(value): end for kind, end in saturated.items() for value in _squashed(function, kind)}
     for value in _behind_layers(function, statistics):

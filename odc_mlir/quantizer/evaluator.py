@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 
-# Number of models in cross-validation; the held-out samples are divided into as many parts.
+# Number of models in cross-validation. The held-out samples are divided into as many parts.
 JUDGES, HALVES = 8, 2
 _MOST_JUDGING_MACS = 1 << 30  # limit over all samples, because cross-validation of larger models takes minutes
 
@@ -342,7 +342,7 @@ class Evaluator:
         lost = [bool(layer.reason and layer.macs) for layer in self.plain.layers]
         if self.options.scheme == NARROW or not self.scheme_is_taken or not any(lost):
             return
-        # Long sums of products of 16-bit codes exceed the target's accumulators; sums of 8-bit codes do not.
+        # Long sums of products of 16-bit codes exceed the target's accumulators. Sums of 8-bit codes do not.
         narrow = recipe.with_precisions(dict.fromkeys(layer_names(best.model.module), NARROW), {})
         with suppress(OdcError):
             others = self.target.judge(self.built(best.model, narrow).module).taken()
@@ -516,7 +516,7 @@ class _Draws:
         chosen = self._random.integers(0, len(ends), (_DRAWS, count))
         found = high[chosen].max(axis=1) - low[chosen].min(axis=1)
         found = np.where(found > 0, found, spans)
-        # Draws from judged samples never exceed the judged ranges; unseen samples are larger as often as smaller.
+        # Draws from judged samples never exceed the judged ranges. Unseen samples are larger as often as smaller.
         is_larger = self._random.random(_DRAWS) < 0.5
         return np.asarray(np.where(is_larger, spans**2 / found, found))
 

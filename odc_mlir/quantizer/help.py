@@ -35,7 +35,7 @@ LEAST_GAIN_DB = 0.1
 # Headrooms to try. With 8 bits, 10 and 30 % cost at most 0.8 and 2.3 dB, because steps are wider. With 16 bits, four
 # and eight times the range cost one and two bits more than WIDE_HEADROOM.
 HEADROOMS, WIDER_HEADROOMS = (0.1, 0.3), (3.0, 7.0)
-# Headrooms are tried if unseen samples are worse than known ones by this much, half the cost of the smallest headroom.
+# Headrooms are tried if unseen samples are worse than known samples by half the cost of the smallest headroom.
 _LEAST_LOST_DB = 0.5
 # Headroom -> largest number of samples for which the headroom is presumed to help, and the cost in dB accepted then.
 # An unseen sample exceeds the maximum of n samples with probability 1 / (n + 1): 1 in 100, or 1 in 17.
@@ -227,7 +227,7 @@ class HelpSearch:
         if self.options.io != FLOAT or not self.data.fit or not self.options.normalizes(kind)[-1]:
             return None
         if kind == INPUTS:
-            # With 8 bits, columns of images get separate channels; 16 bits have enough codes for small columns.
+            # With 8 bits, columns of images get separate channels. 16 bits have enough codes for small columns.
             activations = self.evaluator.builder.scheme.activations
             has_few_codes = activations is not None and DTYPES[activations].bits == 8
             found = float_models.normalized(model, self.data.fit, columns=has_few_codes)
@@ -332,7 +332,7 @@ def _headrooms(search: HelpSearch) -> Iterator[RecipeChange]:
             continue
         ours = evaluator.measured_unseen(found)
         seen = evaluator.measured_unseen(before)
-        # If a headroom harms, so does a larger one. Judging large models takes long, so the first failure ends the row.
+        # If a headroom harms, a larger headroom also harms. Judging takes long. Hence, the first failure ends the row.
         if (search.best is before and ours.quality_db < seen.quality_db) or (
             evaluator.is_large and not ours.better_than(seen, LEAST_GAIN_DB)
         ):

@@ -474,8 +474,8 @@ def leaked(reference: Graph, quantised: Graph, samples: Sequence[Sequence[Array]
 UNITS = ("macs", "weights", "layers")
 UNIT_NAMES = {"macs": "products", "weights": "weights", "layers": "layers"}
 
-# Minimum coverage of a quantised model: without a target, half of the multiplications; with a target, nearly all that
-# the target could run, because a network that mostly runs on the host is no better than a float one.
+# Minimum coverage of a quantised model. If no target is given: half of the multiplications. For a target: nearly all
+# that the target could run, because a network that mostly runs on the host is no better than a float one.
 LEAST_COVERAGE = 0.5
 LEAST_TARGET_COVERAGE = 0.95
 

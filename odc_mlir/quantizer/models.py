@@ -393,7 +393,7 @@ def _channel_magnitudes(statistics: Statistics) -> dict[str, Any]:
     for name, item in statistics.items():
         if item.channels is not None and item.count:
             low, high = item.channels.minima, item.channels.maxima
-            # A channel without values has inf and -inf; its limit is 0.
+            # A channel with no values has inf and -inf. The limit of the channel is 0.
             result[name] = np.where(low <= high, np.maximum(np.abs(low), np.abs(high)), 0.0).astype(np.float64)
     return result
 

@@ -57,8 +57,8 @@ SOFTMAX = frozenset({"SOFTMAX", "LOG_SOFTMAX"})
 _SQUASHING = SOFTMAX | {"LOGISTIC"}
 # Operators whose results may be logits.
 LOGITS = frozenset({"FULLY_CONNECTED", "CONV_2D", "ADD", "BATCH_MATMUL"})
-# An output whose largest class wins at most this share of samples holds scores, without a test of the sum. A quantity
-# that is the largest in more samples may just have a larger offset than the others.
+# If the largest class of an output wins at most this share of samples, the output holds scores. The sum is not tested.
+# A quantity that is the largest in more samples may just have a larger offset than the others.
 _MOST_WON = 0.5
 UNDECIDED_NATS = math.log(2.0)
 # Metrics of answers: share of equal answers, and share of answers that are equal or nearly as likely.
@@ -132,7 +132,7 @@ def _relative_variance_of_sum(rows: NDArray[np.float64]) -> float:
 
 
 def _neighbours_are_alike(rows: NDArray[np.float64]) -> bool:
-    # Largest mean squared difference of neighbours relative to all pairs of columns; classes have about 1.
+    # Largest mean squared difference of neighbours relative to all pairs of columns. Classes have about 1.
     most_of_neighbours = 0.5
     with np.errstate(all="ignore"):
         varying, width = rows - rows.mean(axis=0), rows.shape[1]

@@ -71,7 +71,7 @@ class Quantized(ModelFile):
 
     @property
     def precisions(self) -> dict[str, Any]:
-        """Precisions of single layers in ONE's format, which the option ``mixed`` accepts."""
+        """Precisions of layers in ONE's format, as the option ``mixed`` accepts."""
         choices = self.verdict["choices"]
         finer = choices.get("granularities", {})
         layers = [
@@ -200,8 +200,8 @@ def quantize(
         check_samples(options)
     elif not options.definition.weights_only:
         base = limited_masks(base, data.fit)
-    # There are many small matrix products: several threads would wait for one another longer than they work. Numbers
-    # that are not finite make the verdict fail, so numpy need not warn.
+    # There are many small matrix products. Several threads would mostly wait. Numbers that are not finite make the
+    # verdict fail, so numpy need not warn.
     with one_blas_thread(), seldom_collected(), np.errstate(all="ignore"):
         driver = Driver(original, base, data, options, progress)
         if not brought:  # a fake-quantised model is measured against its own codes

@@ -362,7 +362,7 @@ class Reference:
 
     def unsettled(self, measured: Measurement) -> dict[int, float]:
         """Return, by output, the squared error that the errors of logits would cause in a score of 0.5."""
-        # Squared slope of the logistic function at 0; for SOFTMAX, two scores have this slope, each for two logits.
+        # Squared slope of the logistic function at 0. For SOFTMAX, two scores have this slope, each for two logits.
         slopes = {"SOFTMAX": 1 / 4, "LOGISTIC": 1 / 16}
         found = {}
         for part, (place, at) in enumerate(self._parts):
@@ -441,7 +441,7 @@ class Reference:
         self, parts: Sequence[_Runs], meters: Sequence[ErrorMeter | PlaceMeter], columns: Sequence[Sequence[Columns]]
     ) -> Iterator[tuple[int, Sequence[Array], _Run, bool]]:
         """Meter samples, and yield the number, expected outputs, outputs, and whether the outputs lack numbers."""
-        # Small outputs are metered together, because calls take time; half a megabyte of floats fits the cache.
+        # Small outputs are metered together, because calls take time. Half a megabyte of floats fits the cache.
         most_together = 1 << 16
         count = max(1, most_together // max(1, sum(array.size for array in self.outputs[0])))
         for start in range(0, len(self.outputs), count):

@@ -278,7 +278,7 @@ def layer_pairs(reference: Graph, quantised: Graph) -> list[_LayerPair]:
     # Weights of layers with more inputs stay rounded to the nearest, because moments would take hundreds of MB.
     most_inputs = 2560
     originals = {graph_node.node.results[0].name: graph_node for graph_node in reference.nodes if graph_node.outputs}
-    # Outputs keep their names; the codes from which they are dequantised have other names.
+    # Names of outputs stay. The codes before dequantisation have new names.
     names = float_names(quantised, {info.name: index for index, info in enumerate(reference.tensors)})
     makers = quantised.producers()
     found = []

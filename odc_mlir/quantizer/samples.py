@@ -68,8 +68,8 @@ def _constant(graph: Graph, makers: dict[int, GraphNode], index: int) -> TensorI
 Calibration = str | os.PathLike[str] | Samples | Iterable[Any]
 Labels = bool | Array | Sequence[Any]
 
-# One sample of HELD_BACK is held back, or up to half of the samples if they are few. Fewer than FEWEST_TO_SPLIT samples
-# are all used both for calibration and for evaluation.
+# One sample of HELD_BACK is held back, or up to half of few samples. Fewer than FEWEST_TO_SPLIT samples are all used
+# both for calibration and for evaluation.
 HELD_BACK = 4
 FEWEST_TO_SPLIT = 8
 

@@ -2,7 +2,7 @@
 
 Samples are consecutive frames. The first frame of a sequence has the state that its sample gives, or zero. Each later
 frame has the state that the running model, float or quantised, computed before. A sequence starts with the first
-sample, and with samples that have zero states or the states of the first. If all are such, there is one sequence.
+sample, and with samples that have zero states or the states of the first. If all samples do, there is one sequence.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from odc_mlir.quantizer.policy import verdict as rules
 from odc_mlir.quantizer.policy.schemes import SCHEMES
 
 _LAYERS_SHOWN, _FINDINGS_SHOWN, _HOST_SHOWN = 5, 8, 3
-# Texts for measures; fractions are shown as percent.
+# Texts for measures. Fractions are shown as percent.
 _SHARES = {
     "mpeir": "the largest error of a sample is on average {} of the output's range",
     "top1_match": "{} of the answers are the float model's",
@@ -160,7 +160,7 @@ def _layers(verdict: Mapping[str, Any]) -> Iterator[str]:
 def _effect_text(share: float) -> str:
     if not math.isfinite(share):
         return "destroys them"
-    # A 7-bit step is about 1 % of the range; an error of 10 % is an SQNR of 20 dB, the default limit.
+    # A 7-bit step is about 1 % of the range. An error of 10 % is an SQNR of 20 dB, the default limit.
     judgement = "harmless" if share < 0.01 else "tolerable" if share < 0.1 else "harmful"
     return f"{share_text(share)}, {judgement}"
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # sessions do not need these imports
 Progress = Callable[[int, int | None], None]
 """Function that receives the number of recorded samples and the total (None: unknown)."""
 
-# Number of elements of a tensor that are evaluated together; smaller for many tensors.
+# Number of elements of a tensor that are evaluated together. The number is smaller for many tensors.
 _BUFFER_ELEMENTS = 1 << 18
 _ALL_BUFFERS_ELEMENTS = 1 << 23
 # Runs and seconds between writes to the store. A killed process loses the runs since the last write. Writing takes

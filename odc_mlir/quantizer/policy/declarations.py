@@ -28,8 +28,8 @@ LITERT, CPU = "litert", "cpu"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# Schemes that an option applies to: all; schemes that quantise values; weight-only schemes; schemes with a wider scheme
-# for values; schemes that mix with another scheme. BY_SCHEME: the scheme itself checks the option.
+# Schemes that an option applies to: all schemes, schemes that quantise values, weight-only schemes, schemes with a
+# wider scheme for values, schemes that mix with another scheme. BY_SCHEME: the scheme itself checks the option.
 ANY, OF_VALUES, OF_WEIGHTS, OF_WIDER, OF_MIXED, BY_SCHEME = "any", "values", "weights", "wider", "mixed", "by scheme"
 # Groups of flags. Options with no group have no separate flag.
 COMMON, TYPES, ACCURACY, BUDGET, LIMITS = "common", "types", "accuracy", "budget", "limits"

@@ -20,7 +20,7 @@ from odc_mlir.ops.spec import Node, QuantParams
 
 LAYERS = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"})
 SEQUENCES = frozenset({"UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN", "GRU"})
-# Prefixes of operands that multiply input and state of a recurrent operator; for GRU, the operand's shape decides.
+# Prefixes of operands that multiply input and state of a recurrent operator. For GRU, the operand's shape decides.
 _OF_INPUT, _OF_STATE = ("input_to_", "input_weights"), ("recurrent_",)
 
 

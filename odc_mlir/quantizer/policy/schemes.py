@@ -159,7 +159,7 @@ NARROW = "int8"  # the scheme in which targets run most operators
 WIDE_VALUES = "int16x8"  # values of 16 bits, with weights of 8 bits
 WIDE_WEIGHTS, WIDE_WEIGHTS_ALONE = "int16", "int16_wo"  # 16-bit weights, with 16-bit or real values
 
-# Wider schemes to try for single layers, in order. They belong to the model's family, so that every reader knows them.
+# Wider schemes to try for single layers, in order. They belong to the model's family, which every reader knows.
 LADDERS: Mapping[str, tuple[str, ...]] = {
     "int8": ("int16x8", FLOAT),
     "int8x4": ("int8", "int16x8", FLOAT),
@@ -249,7 +249,7 @@ def _params(least: Reals, most: Reals, dtype: str, symmetric: bool, bounds: Real
     least, most = np.minimum(least, 0.0), np.maximum(most, 0.0)
     middle = 0 if low < 0 else (high + 1) // 2
     steps = np.maximum(-least, most) / (high - middle) if symmetric else (most - least) / (high - low)
-    # Channels of zeros get the smallest scale of the other channels, so that their sums fit as well.
+    # Channels of zeros get the smallest scale of all other channels. Sums of these channels then fit as well.
     is_zero = least == most
     of_zeros = steps[~is_zero].min(initial=np.inf) if not is_zero.all() else SCALE_OF_ZEROS
     scales = np.maximum(np.where(is_zero, of_zeros, steps), np.maximum(bounds, SMALLEST_SCALE))
@@ -296,7 +296,7 @@ def quantize_constant(array: Reals, params: QuantParams, dtype: str) -> Reals:
     scales, zeros = (_along(values, params, array.ndim) for values in (params.scales, params.zero_points))
     reals = np.clip(array.astype(np.float64), -_LARGEST, _LARGEST)
     steps = np.nan_to_num(reals, nan=0.0) / scales
-    # As in ONE, unsigned codes are rounded after the zero point is added, which matters only for negative halves.
+    # As in ONE, unsigned codes are rounded after the zero point is added. This matters only for negative halves.
     codes = round_half_away(np.clip(steps + zeros, low, high)) if low == 0 else round_half_away(steps) + zeros
     limited: Reals = np.clip(codes, low, high).astype(info.numpy)
     return limited
@@ -327,7 +327,7 @@ _FACTORS = {4: np.linspace(0.4, 1.1, 36), 8: np.linspace(0.84, 1.16, 33)}
 
 def on_grid(array: Reals, params: QuantParams, dtype: str) -> QuantParams:
     """Return ``params`` with the scale of the grid for channels with weights on a grid. Coarser scales stay."""
-    # Number of steps of the finest grid to search for; steps of 16-bit codes can divide its steps.
+    # Number of steps of the finest grid to search for. Steps of 16-bit codes can divide the steps of this grid.
     most_steps = 255
     rows, (low, high) = _rows(array, params), DTYPES[dtype].range
     least, most = rows.min(axis=1, initial=0.0), rows.max(axis=1, initial=0.0)
@@ -389,8 +389,8 @@ def _grids(rows: NDArray[np.float64], reach: NDArray[np.float64], steps: int) ->
 
     Grids of rows with few nonzero weights count only if all other rows lie on grids.
     """
-    # By chance, so many nonzero weights lie on a grid in one of 10^7 channels: the largest weight fixes 128 scales, and
-    # each other weight is near a multiple of such a scale in at most one of 2000 cases.
+    # By chance, this number of nonzero weights lies on a grid in one of 10^7 channels: the largest weight fixes 128
+    # scales, and each other weight is near a multiple of such a scale in at most one of 2000 cases.
     least_weights, first_weights, rows_at_once = 4, 16, 64
     found = np.full(len(rows), np.nan)
     is_telling = np.count_nonzero(rows, axis=1) >= least_weights

@@ -24,7 +24,7 @@ class UntoldError(OptionError):
 
 DEFAULT_DROP_POINTS, DEFAULT_DROP_DB = 1.0, 0.5
 DEFAULT_DROP_OF_SPAN = 1.0  # allowed growth of an RMSE, in percent of the answers' range
-# Factor by which a single class may lose more than all together: if one class of ten is lost, all lose a tenth of this.
+# Factor between the allowed losses of a single class and of all classes: if one class of ten is lost, all lose a tenth.
 RECALL_DROPS = 10.0
 # Same factor for one of many columns: a few samples may have all rare errors. A lost column loses 10 % or more.
 COLUMN_DROPS = 4.0
@@ -99,7 +99,7 @@ class Limit:
             return True
         if value is None or not math.isfinite(value):
             return False
-        # The tolerance is for shares such as 1 - 1/n, which different computations round differently.
+        # The tolerance is for shares such as 1 - 1/n. Different computations round these differently.
         return self.allows(value)
 
     def allows(self, value: float) -> bool:
@@ -194,7 +194,7 @@ def choose_limits(
     others = _default_limits(answering, has_values)
     chosen = _chosen_limits(metric, limit, max_drop, score, labels) or others
     if score is not None and metric is None and limit is None:
-        # Without a score by classes, agreement counts for classifiers; if answers say nothing, other measures count.
+        # If no score by classes exists, agreement counts for classifiers. If answers say nothing, other measures count.
         shares = tuple(item for item in others if item.metric in OF_ANSWERS)
         is_all = is_telling and not has_unscored
         chosen = (*chosen, *(others if not is_all else shares if score != "top1_percent" else ()))
@@ -289,7 +289,7 @@ def worst_layers(layers: Sequence[Mapping[str, Any]], count: int = 8) -> list[Ma
 
 SCHEMA_VERSION = 1
 
-# Statuses of a verdict; UNCHECKED: limits hold only on random inputs, or not on sequences like those in use.
+# Statuses of a verdict. UNCHECKED: limits hold only on random inputs, or not on sequences like in use.
 PASSED, FAILED, UNCHECKED = "passed", "failed", "unchecked"
 _NOT_CHECKED = "not checked: no samples were given; limits hold on made-up inputs only"
 _GIVE_SAMPLES = "give samples: --calibration or --evaluation (in Python calibration or evaluation)"

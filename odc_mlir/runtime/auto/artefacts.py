@@ -120,7 +120,7 @@ _MAX_RECORD_BYTES = 1 << 20
 PASSING, COVERAGE, WATCH, SLOWER = "passing", "coverage", "watch", "slower"
 KINDS = ("accuracy", "unsupported", "time", "memory", "failed", PASSING, COVERAGE, WATCH, SLOWER)
 _WITHDRAWAL_SECONDS = 10.0  # limit on waiting for the lock
-# Age of temporary files of killed processes. Other processes rename their files much earlier.
+# Age of temporary files of killed processes. Running processes rename temporary files much earlier.
 _STALE_SECONDS = 24 * 3600.0
 _OLD = ".old"  # suffix of replaced results
 _DAMAGED = "the cached result is damaged"

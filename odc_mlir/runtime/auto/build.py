@@ -41,8 +41,8 @@ from odc_mlir.runtime.package import Package
 
 # Least number of raw inputs for quantised ranges. With fewer, ranges come from recorded statistics of more runs.
 _FEW_SAMPLES = 8
-# A channel varies if its values differ by this share of the largest one. On frames of one still scene, most channels
-# keep the values of their biases.
+# A channel varies if values differ by this share of the largest value. On frames of one still scene, most channels keep
+# the values of their biases.
 _MOVED = 0.1
 # Some channels of trained networks never vary: less than 5 % in our models on ten pictures of different things. On ten
 # dark pictures, a third to a half of the channels did not vary.

@@ -28,7 +28,7 @@ from odc_mlir.runtime.auto.artefacts import PASSING, Artefacts, is_final, make_k
 from odc_mlir.runtime.auto.settings import AutoSettings, Phase
 from odc_mlir.runtime.forks import mend_after_fork
 
-# Time after its deadline at which a worker is killed. A worker ends itself unless it hangs in compiled code.
+# Time after the deadline at which a worker is killed. A worker ends by itself if it does not hang in compiled code.
 _GRACE_SECONDS = 5.0
 _CHUNK_BYTES = 1 << 16
 _POLL_SECONDS = 0.1

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# Size of a batch. A killed process loses at most one batch; with larger batches, runs wait less for statistics.
+# Size of a batch. A killed process loses at most one batch. With larger batches, runs wait less for statistics.
 _RUNS_PER_APPEND = 32
 _SECONDS_PER_APPEND = 1.0
 _INPUTS_KEPT = 32

@@ -36,7 +36,7 @@ _PROGRESS: Mapping[Phase, float] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """Executors that answer instead of the model, best first. If ``artefact`` is None, they belong to other shapes."""
+    """Executors that answer instead of the model, best first. If ``artefact`` is None, the shapes differ."""
 
     candidates: tuple[ExecutorCandidate, ...] = ()
     watch: Watch | None = None

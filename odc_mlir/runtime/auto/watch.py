@@ -36,7 +36,7 @@ _OUTSIDE_SHARE = 0.05
 _RECENT_RUNS, _MOST_OUTSIDE = 32, 4
 # Least number of shadow runs for a judgement, because a single answer proves nothing.
 _FEWEST_SHADOWS = 4
-# Number of shadow runs within the limits after which measuring starts again, so that old runs do not hide a change.
+# Number of shadow runs within the limits before measuring starts again. Otherwise old runs could hide a change.
 _SHADOWS_TOGETHER = 64
 # One of _RUNS_PER_COUNT runs counts saturated codes. A comparison needs _COUNTS_TOGETHER counts, because a single
 # code in a tensor of ten elements is a share of 10 %.

@@ -39,9 +39,9 @@ from odc_mlir.runtime.auto.settings import Level
 _BUSY_SHARE = 0.5
 _PLUGIN_FACTS = len(("plugin", "version", "files"))  # number of facts of a target; facts of the machine follow
 _NICENESS = 10  # the application has priority
-# System messages of transient disk errors (full, over quota, read-only, damaged, no access). Any error may quote them.
+# System messages of transient disk errors (full, over quota, read-only, damaged, no access). Any error may quote one.
 _TRANSIENT = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES))
-# Time that a process without a session continues, because another session may want its result.
+# Time that a process continues after the end of the session, because another session may want the result.
 _RELEASED_SECONDS = 0.5
 _INTEREST_SECONDS = 0.25
 _UNWIND_SECONDS = 0.5
@@ -215,7 +215,7 @@ class Worker:
                 records=Path(job.records),
                 metric=job.metric,
                 limit=job.limit,
-                # The quantiser uses all the time that it gets; compiling needs the other half.
+                # The quantiser uses all the time that it gets. Compiling needs the other half.
                 max_seconds=job.seconds / 2,
                 target=job.machine,
                 progress=lambda text, done, total: self.announce("quantizer", text=text),

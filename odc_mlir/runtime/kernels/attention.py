@@ -34,7 +34,7 @@ _BLOCK = 32  # ATTENTION reads its caches in blocks of this many rows
 
 
 def _require(node: Node, *allowed: str, other_than: int | None = None) -> None:
-    """Raise UnsupportedError unless all tensors except operand ``other_than`` have one common, allowed element type."""
+    """Raise UnsupportedError if tensors, except operand ``other_than``, have different or unsupported element types."""
     infos = [info for index, info in enumerate(node.operands) if index != other_than]
     for info in (*infos, *node.results):
         if info is not None and info.dtype not in allowed:

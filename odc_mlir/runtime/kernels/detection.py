@@ -43,8 +43,8 @@ class _Detections:
 def detection_post_process(node: Node) -> Execute:
     """Compute boxes ``[1, n, 4]``, classes and scores ``[1, n]`` and the number of detections, float32.
 
-    Operands are encoded boxes ``[1, n, 4 or more]``, scores ``[1, n, classes]`` (one more class if the first is the
-    background) and anchors ``[n, 4]``, float or quantised.
+    Operands are encoded boxes ``[1, n, 4 or more]``, scores ``[1, n, classes]`` (``classes`` plus 1 if the first class
+    is the background) and anchors ``[n, 4]``, float or quantised.
     """
     reals = [_real(node, node.operand(index)) for index in range(3)]
     options = _options(node)

@@ -37,7 +37,7 @@ _INTERMEDIATES = 5  # scales of the four gates before normalisation, and of the 
 _HIDDEN = 4
 _WIDE_INTERMEDIATES = 12
 
-# From (input and last output, concatenated; cell state) to results 0, 1 and 3.
+# From input and last output (concatenated) and the cell state to results 0, 1 and 3.
 LstmStep = Callable[[Array, Array], tuple[Array, Array, Array]]
 
 _REAL = ("float32",) * 9

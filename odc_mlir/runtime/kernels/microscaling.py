@@ -16,7 +16,7 @@ from odc_mlir.runtime.kernels.common import fetch, unsupported
 
 MICROSCALING = ("mxfp4", "mxint8")
 
-# Conversions from and to such types. All other operators compute with real numbers.
+# Conversions from and to these types. All other operators compute with real numbers.
 _CONVERSIONS = ("QUANTIZE", "DEQUANTIZE")
 
 

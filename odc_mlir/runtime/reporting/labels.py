@@ -61,7 +61,7 @@ def classes_moved(chosen: Array, labels: Array, classes: int) -> Moved:
             mostly[label] = int(answers[best])
     given = list(mostly.values())
     moved = {label: answer for label, answer in mostly.items() if label != answer and given.count(answer) == 1}
-    # Drop a label whose answer has not moved too: the model may only confuse these two classes.
+    # Drop a label if the answer has not moved as well: the model may only confuse these two classes.
     moved = {label: answer for label, answer in moved.items() if answer in moved or label in moved.values()}
     return moved if len(moved) >= _FEWEST_MOVED and _is_beyond_luck(chosen, labels, moved, classes) else {}
 
@@ -301,7 +301,7 @@ def _classes_of(outputs: Sequence[Array]) -> int | None:
 def _check_classes(outputs: Sequence[Array], labels: Array, model: str) -> None:
     least_to_tell_luck = 20
     least_right_percent = 50.0
-    # Factor of right answers from which labels shifted by one count as right.
+    # Labels shifted by one count as right if the number of right answers grows by this factor.
     much_better = 2.0
     if labels.size < _LEAST_LABELS:
         return
@@ -359,7 +359,7 @@ def _check_own(answers: Array, labels: Array, model: str) -> None:
 
 def _common(labels: Array) -> tuple[int, float] | None:
     """Return the most frequent class of labels and the share in percent, or None if it is not too frequent."""
-    # Share of one class from which chance alone gives too many right answers.
+    # With this share of the most frequent class or more, chance gives too many right answers.
     most_common = 2.0 / 3.0
     classes, counts = np.unique(labels, return_counts=True)
     most = int(counts.argmax())

@@ -17,8 +17,8 @@ from odc_mlir.runtime.execution.team import MAX_THREADS
 
 ENABLE = "OnDeviceCompilation"
 
-# Settings that a package's config.cfg may have in addition to those of on-device compilation. Other keys and values are
-# ignored, so that the model can still be loaded.
+# Settings that a package's config.cfg may have in addition to settings of on-device compilation. Other keys and values
+# are ignored, so that the model can still be loaded.
 DEFAULTS: Mapping[str, str] = MappingProxyType(
     {
         "BACKENDS": "",  # empty: the target that the model was compiled for, otherwise the host
