@@ -3,9 +3,9 @@
 A table of 513 entries has one entry per 128 codes and interpolates linearly. A single table is not enough for the
 curvature of roots, logarithms and poles near zero. Table ``k`` covers the codes within ``2^15 / 4^k`` of zero. The
 position in the table is the code times ``4^k``, so entries are ``4^k`` times closer. The table holds the error of the
-previous tables' sum, and 0 outside of its codes. Within the codes of the next table, it is constant: the value at the
-end of this interval. The remaining error is then smooth, except for a step between the last negative entry and zero.
-Slopes have 16 bits. Half of a step that is too large therefore moves to the entry before.
+previous tables' sum, and 0 outside of its codes. Within the codes of the next table, it is constant on either side of
+zero: the value at the end of the interval. The remaining error is then smooth, except for a step between the last
+negative entry and zero. Slopes have 16 bits. Half of a step that is too large therefore moves to the entry before.
 
 If results saturate at the largest code, interpolation would cut the corner. Therefore the first table minus ``base``
 follows the function beyond saturation as far as 16 bits allow, and the sum is saturated.

@@ -226,7 +226,7 @@ def _limit(small: float) -> int:
 
 @cache
 def _normaliser() -> NDArray[np.int16]:
-    """Return normalisers by the largest element of a row. No product with an interpolated one exceeds 16 bits."""
+    """Return normalisers by the largest element of a row. Products with interpolated normalisers fit in 16 bits."""
     cells = np.arange(1, _ZERO + 1)
     before = np.maximum(cells - 1, 1)  # here, products with interpolated values exceed those with entries
     entries = np.floor(HIGH / cells / (1 + 1 / (4.0 * before * (before + 1))))

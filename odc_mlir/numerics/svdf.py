@@ -26,7 +26,7 @@ class SvdfParams:
 
 
 def svdf_params(scales: tuple[float, float, float, float, float], in_zero: int, out_zero: int) -> SvdfParams:
-    """Return parameters from float64 scales of input, feature weights, memory, time weights and result."""
+    """Return parameters in float64 from the scales of input, feature weights, memory, time weights and result."""
     x, features, memory, time, out = (float(np.float32(scale)) for scale in scales)
     first, second = quantize_multiplier(x * features / memory), quantize_multiplier(memory * time / out)
     return SvdfParams(first, second, in_zero, out_zero)

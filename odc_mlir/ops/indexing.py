@@ -10,7 +10,7 @@ from odc_mlir.ops.spec import MOVES, PURE, Node, OperatorFamily, ResultType, Sha
 
 
 def gather(node: Node) -> list[ResultType]:
-    """Infer ``params`` with ``axis`` replaced by the indices' shape, except its ``batch_dims`` axes.
+    """Infer the shape of ``params`` with ``axis`` replaced by the axes of the indices after ``batch_dims``.
 
     Block formats are decoded to the declared element type.
     """

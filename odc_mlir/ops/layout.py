@@ -25,7 +25,7 @@ def _by_axis(node: Node, what: str, sizes: Callable[[Node, Shape, Sequence[int]]
 
 
 def tiled_shape(node: Node, x: Shape, multiples: Sequence[int]) -> Shape:
-    """Return sizes times ``multiples``. Raises ModelError if there is no valid multiple for an axis."""
+    """Return sizes times ``multiples``. Raises ModelError if an axis has no valid multiple."""
     if len(multiples) != len(x) or any(m < 0 for m in multiples):
         raise node.error(f"multiples {list(multiples)} must be {len(x)} numbers that are not negative")
     return tuple(None if d is None else d * m for d, m in zip(x, multiples, strict=True))
@@ -295,7 +295,7 @@ def matrix_set_diag(node: Node) -> list[ResultType]:
 
 
 def check_diagonal(node: Node, x: Shape, diagonal: Shape) -> None:
-    """Raise ModelError if ``diagonal`` lacks a vector for a matrix, as long as the shorter side of the matrix."""
+    """Raise ModelError if ``diagonal`` is not one vector per matrix with the length of the matrix's shorter side."""
     rows, columns = x[-2:]
     wanted: Shape = (*x[:-2], None if rows is None or columns is None else min(rows, columns))
     if not common.compatible(wanted, diagonal):

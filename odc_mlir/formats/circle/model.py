@@ -237,8 +237,8 @@ class Model:
     def constants(self, subgraph_index: int) -> dict[int, memoryview]:
         """Return the bytes of all constants of a subgraph by tensor index.
 
-        A tensor is constant if its buffer has bytes or it has no elements, and it is no graph input, operator result or
-        variable.
+        A tensor is constant if its buffer has bytes or if it has no elements. Graph inputs, operator results and
+        variables are never constant.
         """
         subgraph = self.subgraphs[subgraph_index]
         computed = subgraph.computed()

@@ -19,7 +19,7 @@ def is_basic(node: Node) -> bool:
 
 
 def gates_of(node: Node, direction: str = "") -> tuple[str, ...]:
-    """Return the gates of a cell. If the cell has no weights of the input gate, the three remaining gates."""
+    """Return the gates of a cell: all four, or three if the cell has no weights of the input gate."""
     return GATES if named(node, f"{direction}input_to_input_weights") else GATES[1:]
 
 

@@ -13,11 +13,12 @@ After, with ``gamma`` permuted accordingly::
     %2 = circle.mul(%0, %gamma) : (tensor<1x8x8x4xf32>, tensor<1x1x1x4xf32>) -> tensor<1x8x8x4xf32>
     %4 = circle.conv_2d(%2, %v, %c) : … -> tensor<1x8x8x4xf32>
 
-Most operators work in any order that keeps the dimensions they depend on in place. Softmax needs its last dimension
-last. The chosen orders leave the fewest TRANSPOSEs and, among such choices, move the fewest bytes. For example, a
-TRANSPOSE moves integers before DEQUANTIZE or after QUANTIZE instead of floats. A TRANSPOSE between layers costs 4 MiB
-more than a TRANSPOSE at the model's interface. The search uses variable elimination. It is exact, except for dense
-graphs, where some variables are fixed first. A TRANSPOSE that moves only dimensions of extent 1 counts as a RESHAPE.
+Most operators work in any order that does not move the dimensions on which the operator depends. Softmax needs the last
+dimension last. The chosen orders leave the fewest TRANSPOSEs and, among such choices, move the fewest bytes. For
+example, a TRANSPOSE moves integers before DEQUANTIZE or after QUANTIZE instead of floats. A TRANSPOSE between layers
+costs 4 MiB more than a TRANSPOSE at the model's interface. The search uses variable elimination. It is exact, except
+for dense graphs, where some variables are fixed first. A TRANSPOSE that moves only dimensions of extent 1 counts as a
+RESHAPE.
 
 Unchanged: tensors that are quantised along an axis, sparse, or of unknown rank. Quantised results are bit-exact. Float
 sums may be added in another order.

@@ -1,4 +1,4 @@
-"""``circle-clip-masks``: limit large negative masks before SOFTMAX, which would widen quantised ranges.
+"""``circle-clip-masks``: limit large negative masks before SOFTMAX, because they would widen quantised ranges.
 
 Before::
 
@@ -105,7 +105,7 @@ class ClipMask(OperatorPattern):
 
 
 def _keep_real(ops: set[CircleOp]) -> None:
-    """Keep ``ops`` float, and also operators that only they use, back to the next layers.
+    """Keep ``ops`` float, and all operators before them, up to the next layers, that nothing else uses.
 
     Large factors amplify errors.
     """

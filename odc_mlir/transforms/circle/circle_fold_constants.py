@@ -8,9 +8,10 @@ Before::
 After: ``%1`` is ``circle.const [1] : tensor<i32>``, and values computed from folded constants are folded as well.
 
 Not folded: operators with side effects, outputs, results over the size limit, element types smaller than a byte, and
-anything that the kernel rejects. A result of more than 4096 bytes is also kept if it is more than four times as large
-as the operands. A DEQUANTIZE of such a size is folded only if ``decode`` is set, because the quantised constant is
-smaller. Operators with ``odc.known`` (a result for the fixed shapes only) and the users of these operators are kept.
+anything that the kernel rejects. Results of more than 4096 bytes are also not folded if they are more than four times
+as large as the operands. A DEQUANTIZE of such a size is folded only if ``decode`` is set, because the quantised
+constant is smaller. Operators with ``odc.known`` (a result for the fixed shapes only) and the users of these operators
+are kept.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ class FuseBehind(OperatorPattern):
 
 @dataclass(frozen=True)
 class FuseBefore(OperatorPattern):
-    """Fold a sum or product of ``affine`` into its only reader, a layer of ``names``."""
+    """Fold a sum or product of ``affine`` into the only reader, if this is a layer of ``names``."""
 
     names: frozenset[str] = LAYERS
     affine: frozenset[str] = AFFINE

@@ -275,7 +275,7 @@ class LeakyRelu(_RealPattern):
 
 
 class Prelu(_RealPattern):
-    """Replace the sum of RELU of a value and slopes times its negative part by PRELU."""
+    """Replace ``relu(x) + slopes * negative_part(x)`` by PRELU."""
 
     names = frozenset({"ADD", "SUB"})
 

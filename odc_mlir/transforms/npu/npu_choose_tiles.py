@@ -19,7 +19,7 @@ Weights that every tile reads again are assumed to be prefetched to SRAM. In mem
 A program with ``npu.tiled_for = {sram = 50}`` is tiled for a machine with 50 % of the target's SRAM bandwidth. The
 other resources are ``lanes``, ``array`` (including ports and lanes), and ``room`` (the capacity of the SRAM).
 
-Rejects windows with a single result pixel that is too large for the local memories, and given tilings that do not fit.
+Rejects windows if a single result pixel does not fit in the local memories, and given tilings that do not fit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``npu-mark-supported``: mark operators that the target can run, and record why it cannot run the others.
+"""``npu-mark-supported``: mark operators that the target can run, and record why it cannot run other operators.
 
 Before::
 

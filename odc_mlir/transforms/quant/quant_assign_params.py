@@ -106,7 +106,7 @@ _GUARDS = ("ADD", "MAXIMUM")  # operators that, with a constant operand, keep a 
 
 
 def _keep_from_zero(op: CircleOp) -> None:
-    """Keep the operator float that keeps an operand of the float operator ``op`` away from 0.
+    """Keep a guard float: the operator that keeps an operand of the float operator ``op`` away from 0.
 
     A quantised guard could round to 0, for which ``op`` gives infinity. LiteRT does not define the code of infinity.
     """

@@ -87,9 +87,9 @@ class TransposeToReshape(rewriting.OperatorPattern):
 
 
 def _neutral(number: int, *, either: bool) -> Callable[[CircleOp], SSAValue | None]:
-    """Return a rule for the operand next to a constant of all ``number``.
+    """Return a rule that selects one operand if the other operand is a constant filled with ``number``.
 
-    Without ``either``, only the left operand counts.
+    Without ``either``, the constant must be the right operand.
     """
 
     def rule(op: CircleOp) -> SSAValue | None:

@@ -438,7 +438,7 @@ def _reduced(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | Non
 
 
 def _matrix_product(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None:
-    """Rule of matrix products: a row of the left operand has one label, or a column of the right operand."""
+    """Rule of matrix products. Each row of the left operand, or each column of the right operand, has one label."""
     place = 0 if traced[1] is None else 1
     labels = traced[place]
     if labels is None or (place and traced[0] is not None) or not rewriting.is_real(op.operands[1 - place]):
@@ -517,7 +517,7 @@ class Pair:
         return bool(self.bound.any()) or any((labels == 0).any() for labels in self.labels.values())
 
     def add_records(self, records: Mapping[str, Floats]) -> None:
-        """Raise recorded ranges of channels to the largest shares in recorded ranges between the layers."""
+        """Raise the recorded range of a channel to its largest share of a recorded range between the layers."""
         own = self.front.record
         if own is None:
             return

@@ -88,7 +88,7 @@ def _reduced(w: Loops, x: SSAValue) -> tuple[SSAValue, SSAValue]:
 
 
 def exponential(w: Loops, x: SSAValue) -> SSAValue:
-    """Return ``e^x``, with 0 instead of subnormal numbers, which are many times slower to multiply."""
+    """Return ``e^x``. Subnormal results become 0, because subnormal numbers are many times slower to multiply."""
     exponent, value = _reduced(w, clamped(w, x, _LEAST, _MOST))
     found = w.bitcast(w.add(_bits(w, w.add(value, 1.0)), exponent), x.type)
     found = choose(w, "ge", x, _MOST, _INFINITY, found)
@@ -218,7 +218,7 @@ def _within(low: float, high: float) -> EmitValue:
 
 
 def _root(w: Loops, x: SSAValue) -> SSAValue:
-    """Return ``x`` to the power of 1/2, which differs from the square root at -0 and minus infinity."""
+    """Return ``x`` to the power of 1/2. It differs from the square root at -0 and minus infinity."""
     return choose(w, "eq", x, -_INFINITY, _INFINITY, w.add(w.function("sqrt", x), 0.0))
 
 

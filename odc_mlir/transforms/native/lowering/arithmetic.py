@@ -113,7 +113,7 @@ def pack(matrix: Array, runs: int, unit: int, width: int) -> Array:
 
 
 def split_weights(weights: Array, low: int, high: int) -> list[Array]:
-    """Split weights into terms within limits whose sum is ``weights``. Usually there is one term."""
+    """Return terms within limits with the sum ``weights``. Usually there is one term."""
     parts: list[Array] = []
     rest = weights
     while rest.any() or not parts:

@@ -92,7 +92,7 @@ class _Follower:
         self._block(list(op.body.block.ops), values)
 
     def _branch(self, op: scf.IfOp, values: Values) -> None:
-        """Evaluate the selected branch, or none if the condition is unknown, because it may guard accesses."""
+        """Evaluate the selected branch, or nothing if the condition is unknown. The condition may guard accesses."""
         taken = values.get(op.cond)
         region = op.true_region if taken else op.false_region
         if taken is not None and region.blocks:

@@ -113,7 +113,7 @@ def move_of(places: Array) -> Move:
 def places_of(node: Node, data: int) -> list[Array]:
     """Return the source index of every result element in operand ``data``, or -1, for all results.
 
-    Run the host kernel, which defines masks and modes, on the indices 0, 1, 2 … of the elements.
+    The host kernel, which defines masks and modes, runs on element numbers.
     """
     x = node.operand(data)
     numbers = np.arange(1, math.prod(x.static_shape) + 1, dtype=np.int32).reshape(x.static_shape)

@@ -21,7 +21,7 @@ _FEW = 8  # rows up to which a reduction is faster than the array, whose time is
 
 
 class LowerRmsNorm(LowerToNpu):
-    """Lower RMS_NORM to products with two factors per row, from its largest element and its mean square."""
+    """Lower RMS_NORM to products with two factors per row: functions of the largest element and of the mean square."""
 
     operators = ("RMS_NORM",)
 

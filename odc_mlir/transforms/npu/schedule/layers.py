@@ -139,7 +139,7 @@ class ProgramLayers:
                 self.buffers[root] = buffer
 
     def _update(self, late: list[tuple[SSAValue, Buffer]]) -> None:
-        """Copy new values to states at the end, after saving old contents that are values of other states."""
+        """Copy new values to states at the end. Old contents that other states receive are saved first."""
         before = {root: _buffer_of(root, Space.ARENA) for root, _ in late if self._buffer(root).takes}
         self.copies += [(self._buffer(root), saved) for root, saved in before.items()]
         self.copies += [(before.get(root) or self._buffer(root), held) for root, held in late]

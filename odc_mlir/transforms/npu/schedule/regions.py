@@ -43,7 +43,7 @@ def _bound(job: TargetedProgram, program: DecodedProgram, space: Space) -> dict[
 
 
 def _own_offsets(job: TargetedProgram, program: DecodedProgram, space: Space) -> dict[int, int]:
-    """Return the offset of each input or output outside of the arena. Numbers in one buffer share an offset."""
+    """Return the offset of each input or output outside of the arena. Tensors in one buffer share an offset."""
     bound, places = _bound(job, program, space), dict[Buffer, int]()
     offsets, end = {}, 0
     for number, type_ in enumerate(_types(job, space)):

@@ -1,7 +1,7 @@
 """Checks of placement rules for weights, sums, searches, reductions and LSTM cells.
 
 The array subtracts one zero point from all weights of an instruction. Weights that are quantised by channel may have
-many zero points, so that differences of code and zero point need nine bits. Shifted codes, groups of result channels,
+many zero points, and differences of code and zero point may need nine bits. Shifted codes, groups of result channels,
 or weights as sums of codes need only eight bits.
 """
 

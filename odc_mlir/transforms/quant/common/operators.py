@@ -269,7 +269,7 @@ def largest_beside_products(
 
 
 def least_scales_of_weights(op: CircleOp, place: int, largest: int) -> NDArray[Any]:
-    """Return the least weight scales with which sums over 16-bit inputs stay below ``largest``, or 0 for no limit."""
+    """Return the least weight scales for which sums over 16-bit inputs stay below ``largest``. 0: no limit."""
     axis, depth = op.SPEC.quant.weights[place], _depth(op)
     if axis is None or depth is None or depth * _WIDE * _WIDE < largest:
         return np.zeros(1)
