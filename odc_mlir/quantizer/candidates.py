@@ -268,7 +268,7 @@ class CandidateBuilder:
         statistics: Statistics,
         known: RefinementCache | None = None,
     ) -> models.Candidate:
-        """Quantise ``model`` by ``recipe``, without verifying the result. ``known``: cache of refined codes."""
+        """Quantise ``model`` by ``recipe``. The result is not verified. ``known``: cache of refined codes."""
         plain = self.unrefined(model, recipe, statistics)
         if not (recipe.rounding or recipe.correction):
             return plain

@@ -1,6 +1,6 @@
 """The quantiser's driver, which searches for the best quantised model of a float model and samples.
 
-The same model, data and options give the same bytes, unless ``max_seconds`` cuts the search short.
+The same model, data and options give the same bytes if ``max_seconds`` does not cut the search short.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Driver:
             self.findings += [text for place, text in reference.doubts_of_scores.items() if place not in labelled]
         if data.fit:
             self.evaluator.record(base)
-            # All samples determine the final ranges, so all samples count as runs.
+            # All samples determine the final ranges. Therefore all samples count as runs.
             found = [*amount(data.known), *(found for found in base.records.findings if found.kind != FEW_RUNS)]
             self.findings += map(str, found)
         self.differing_units: dict[str, str] = {}  # texts by input name

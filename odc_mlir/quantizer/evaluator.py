@@ -200,8 +200,8 @@ class Evaluator:
     def measured_by_halves(self, candidate: Candidate) -> Measurement:
         """Measure two models, each on the half of the held-out samples that it lacks, and keep the outputs.
 
-        The estimate is cautious: the final model is built from both halves. If halves cannot be left out, or models do
-        not depend on samples, the candidate itself is measured.
+        The estimate is cautious, because the final model is built from the two halves. If halves cannot be left out, or
+        models do not depend on samples, the candidate itself is measured.
         """
         if candidate.by_halves is None:
             graphs = [made.graph for made in self._half_models(candidate) or [candidate]]
@@ -334,7 +334,7 @@ class Evaluator:
         return LEAST_TARGET_COVERAGE if self.scheme_is_taken else LEAST_COVERAGE
 
     def place(self, best: Candidate, *, has_own: bool) -> None:
-        """Determine the placement of ``best`` on the target. ``has_own``: ignore its precisions of single layers."""
+        """Determine the placement of ``best`` on the target. ``has_own``: ignore precisions of single layers."""
         assert self.target is not None
         recipe = replace(best.recipe, precisions=(), rounding=False, correction=False)  # codes do not affect placement
         self.plain = self.target.judge((self.built(best.model, recipe) if has_own else best).module)
@@ -554,7 +554,7 @@ class _Draws:
     ) -> Interval:
         """Return the interval of ``above / (below * unit)``, weighted sums with unseen errors from 0 to ``unseen``.
 
-        If the error of clipped unseen values (``cut``) is larger, it replaces ``unseen``, and adds its power.
+        If the error of clipped unseen values (``cut``) is larger, it replaces ``unseen``, and adds power.
         """
         ends = (2.5, 97.5)  # percentiles
         sums = (self._seen @ below + self._rest * below.mean()) * unit

@@ -1,6 +1,6 @@
 """Execution of graphs on many samples, in batches with bit-identical results or operator by operator.
 
-Sums of floats would depend on the batch size, so graphs with float arithmetic run sample by sample.
+Sums of floats would depend on the batch size. Therefore graphs with float arithmetic run sample by sample.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _keeps_batch_apart(graph: Graph, item: GraphNode) -> bool:
 
 
 def _in_batch_of(graph: Graph, count: int) -> Graph:
-    """Return ``graph`` with a batch of ``count`` in its inputs and in its constants that hold shapes."""
+    """Return ``graph`` with a batch of ``count`` in inputs and in constants that hold shapes."""
     tensors = list(graph.tensors)
     for index in graph.inputs:
         tensors[index] = replace(tensors[index], shape=(None, *(tensors[index].shape or ())[1:]))
@@ -192,7 +192,7 @@ class Stepper:
         """Return all results for each sample, or a single list if results are the same for all samples."""
         found = []
         constants = [None if info is None or not info.is_const else info.array() for info in node.operands]
-        # An operator whose operands are all constant runs once for all samples.
+        # An operator with only constant operands runs once for all samples.
         runs = self._count if any(index in self._values for index in item.inputs) else 1
         for number in range(runs):
             operands = [

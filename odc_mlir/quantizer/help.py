@@ -157,7 +157,7 @@ class HelpSearch:
         return self._gains_on_unseen(change, found, best) and not self.loses_layers(found, best)
 
     def is_worse_unseen(self, found: Candidate, best: Candidate) -> bool:
-        """Return whether ``found`` is worse, beyond chance, on held-out samples that did not choose its ranges."""
+        """Return whether ``found`` is worse, beyond chance, on held-out samples that did not determine ranges."""
         theirs, ours = (self.evaluator.measured_by_halves(each) for each in (best, found))
         return theirs.better_than(ours, LEAST_GAIN_DB)
 
@@ -167,7 +167,7 @@ class HelpSearch:
             return ours.better_than(theirs, LEAST_GAIN_DB)
         gain = ours.quality_db - theirs.quality_db
         if change.recipe.output_room:
-            # A larger loss is accepted if the codes of more outputs reach scores on both sides of 0.5.
+            # A larger loss is accepted if the codes of more outputs reach scores above and below 0.5.
             return gain >= -change.most_lost_db or len(unreached(found.graph)) < len(unreached(best.graph))
         return (
             ours.better_than(theirs, LEAST_GAIN_DB)
@@ -183,7 +183,7 @@ class HelpSearch:
     # Models and recipes.
 
     def _start(self) -> tuple[FloatModel, Recipe]:
-        """Return the first model and its recipe. Inputs and outputs are normalised if that helps."""
+        """Return the first model and the recipe of it. Inputs and outputs are normalised if that helps."""
         model, recipe = self.evaluator.base, self._recipe()
         for kind, name in NORMALIZED.items():
             found = self.normalized(model, kind)

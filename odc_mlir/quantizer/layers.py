@@ -1,7 +1,7 @@
 """Errors of single layers and roundings, and shares of layers, weights and multiplications in each precision.
 
-The *isolated* error of an operator is its error if its operands are the float model's values, quantised. Its *effect*
-is the error of the float model's outputs with this error. The effect of a *rounding* predicts the gain of wider codes.
+The *isolated* error of an operator is the error if the operands are quantised values of the float model. The *effect*
+is the error that this causes in the float model's outputs. The effect of a *rounding* predicts the gain of wider codes.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Examination:
             if len(self.runs) == most:
                 break
             if is_measurable((run := FloatRun(executor, sample)).outputs):
-                # Drop the first run if its outputs are not measurable.
+                # Drop the first run if the outputs are not measurable.
                 self.runs = [*(self.runs if is_measurable(self.runs[0].outputs) else ()), run]
         self._index = {info.name: index for index, info in reversed(list(enumerate(graph.tensors)))}
         self._producers = graph.producers()

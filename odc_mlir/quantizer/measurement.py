@@ -68,7 +68,7 @@ def _most_frequent(arrays: Sequence[Array]) -> Array:
 
 # SQNR that outputs equal to the float model's get in comparisons of choices.
 EXACT_DB = 200.0
-# SQNR of a good output: the power of its noise is 0.3 % of the signal's.
+# SQNR of a good output: the power of noise is 0.3 % of the signal's.
 GOOD_DB = 25.0
 _OF_OUTPUTS = tuple(metric for metric in HIGHER_IS_BETTER if metric not in {*OF_LABELS, "top1_decided", "r2"})
 
@@ -114,7 +114,7 @@ class Measurement:
     def better_than(self, other: Measurement, least_db: float) -> bool:
         """Return whether decisive tensors or outputs gain ``least_db`` beyond chance, and neither of the two loses.
 
-        Both are compared because a squashing function may hide the noise of many values.
+        Tensors and outputs are compared because a squashing function may hide the noise of many values.
         """
         most_paid_db = 3.0  # accepted loss for the recovery of lost columns, half a bit
         most = most_paid_db if self.tells_more(other) else _MOST_LOST_DB

@@ -1,7 +1,7 @@
 """Float models ready for quantising: optimised, normalised and equalised models, with limited masks.
 
-A :class:`FloatModel` holds the module and the statistics of its tensors. A :class:`Recipe` holds all choices of a
-quantised model. The same recipe gives the same model. To compare choices, a candidate is built for each choice.
+A :class:`FloatModel` holds the module and statistics of tensors. A :class:`Recipe` holds all choices of a quantised
+model. The same recipe gives the same model. To compare choices, a candidate is built for each choice.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class FloatModel:
 
 @dataclass
 class Candidate:
-    """Quantised model, built from ``model`` by ``recipe``, and its measures."""
+    """Quantised model, built from ``model`` by ``recipe``, and measures of it."""
 
     model: FloatModel
     recipe: Recipe
@@ -343,7 +343,7 @@ def _ends(channels: Channels) -> tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def _moved_layers(module: ModuleOp, moved: Set[str], statistics: Statistics) -> list[str]:
-    """Return the layers whose columns differ in size and reach outputs only through moving operators."""
+    """Return layers with columns that differ in size and reach outputs only through moving operators."""
     found = []
     for op in computing(module):
         layer = WeightedLayer.of(op)

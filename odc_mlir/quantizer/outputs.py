@@ -55,7 +55,7 @@ def exceeds(expected: Array, found: Array) -> bool:
 
 SOFTMAX = frozenset({"SOFTMAX", "LOG_SOFTMAX"})
 _SQUASHING = SOFTMAX | {"LOGISTIC"}
-# Operators whose results may be logits.
+# Operators with results that may be logits.
 LOGITS = frozenset({"FULLY_CONNECTED", "CONV_2D", "ADD", "BATCH_MATMUL"})
 # If the largest class of an output wins at most this share of samples, the output holds scores. The sum is not tested.
 # A quantity that is the largest in more samples may just have a larger offset than the others.
@@ -82,7 +82,7 @@ def _source(producers: Mapping[int, GraphNode], tensor: int, seen_through: froze
 
 
 def decisive_tensor(graph: Graph, output: int, places: Places | None) -> int:
-    """Return the tensor whose noise decides an output: the operand of a squashing function or a search."""
+    """Return the tensor with the noise that decides an output: the operand of a squashing function or a search."""
     if places is not None:
         output = places.searched
     node = last_operator(graph, output)
@@ -220,8 +220,8 @@ class Places:
 def share_of_ties(expected: Array, least: Array, found: Array, chosen: Array) -> NDArray[np.float64]:
     """Return the weights of answers with the values ``chosen`` in ``found``, which is [..., classes] like ``expected``.
 
-    The weight is 1 for a single highest class whose expected score is at least ``least``, and 1 / n for n tied classes.
-    It is 0 if a tied class is below ``least``, and 1 if the float model ties the same classes.
+    The weight is 1 for a single highest class with an expected score of at least ``least``, and 1 / n for n tied
+    classes. It is 0 if a tied class is below ``least``, and 1 if the float model ties the same classes.
     """
     tied = found == chosen[..., None]
     low = np.where(tied, expected, np.inf).min(axis=-1)
@@ -253,7 +253,7 @@ def places_of(graph: Graph, output: int) -> Places | None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answering:
-    """Output that labels are compared with: the output number ``output``, or the ``best`` of its indices."""
+    """Output that labels are compared with: the output number ``output``, or the ``best`` index in it."""
 
     output: int = 0
     best: bool = False
@@ -459,7 +459,7 @@ class Lost:
 
 
 def lost_output_text(name: str, varies_by: float | None = None, *, are_shares: bool = False, known: bool = True) -> str:
-    """Return the text for a lost output. ``known``: a model built from all samples loses it too."""
+    """Return the text for a lost output. ``known``: a model built from all samples also loses it."""
     what = f"output {name!r} varies in the float model and is lost in the quantised one"
     if not known:
         return f"{what}, made without the samples that it is judged on: give more like those that are far from others"

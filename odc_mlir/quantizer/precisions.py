@@ -50,7 +50,7 @@ class Tried:
         return not self.lacking and all(limit.holds(self.measures) for limit in limits) and self.lacks(aims) <= 0
 
     def lacks(self, aims: Sequence[float]) -> float:
-        """Return the largest difference in dB between an output's aim and its SQNR."""
+        """Return the largest difference in dB between the aim and the SQNR of an output."""
         return max((aim - db for db, aim in zip(self.outputs_db, aims, strict=False)), default=-math.inf)
 
 
@@ -66,7 +66,7 @@ class PrecisionSearch:
     evaluator: Evaluator
     fixed: Mapping[str, PrecisionChoice]
     names: list[str]
-    plain_db: tuple[float, ...]  # SQNR of outputs without help
+    plain_db: tuple[float, ...]  # SQNR of outputs before help
     known_errors: tuple[str, Mapping[str, float]] | None = None  # metric and errors by layer, used without measuring
     tried: dict[_Key, Tried] = field(default_factory=dict, init=False)
     chosen: Tried | None = field(default=None, init=False)
@@ -119,7 +119,7 @@ class PrecisionSearch:
         return self.chosen.candidate
 
     def takes(self, better: Candidate) -> bool:
-        """Choose ``better``, a refinement of the chosen model, unless it misses limits that the chosen model keeps."""
+        """Choose ``better``, a refinement of the chosen model, if it keeps all limits that the chosen model keeps."""
         assert self.chosen is not None
         tried = self.measured(self.chosen.precisions, better)
         if self.confirmed(self.chosen) and not self.confirmed(tried):
@@ -242,7 +242,7 @@ class PrecisionSearch:
         return tuple(aim - max(lacking, 0.0) - _NEAR_DB for aim in aims) if lacking <= GAIN_DB / 2 else ()
 
     def _points(self, problem: pareto.Problem) -> list[pareto.Point]:
-        """Return the front without the plain point, and without points that mostly leave target or scheme."""
+        """Return the front except the plain point, and except points that mostly leave target or scheme."""
         points = [p for p in pareto.front(problem) if self._pricing.kept(p.levels) >= self.evaluator.min_coverage]
         if self._budget is not None:
             return points
@@ -255,7 +255,7 @@ class PrecisionSearch:
     def _cheapest(
         self, points: Sequence[pareto.Point], limits: tuple[Limit, ...], aims: Sequence[float]
     ) -> pareto.Levels | None:
-        """Return the cheapest of ``points`` whose measured model holds ``limits`` and reaches ``aims``."""
+        """Return the cheapest of ``points`` with a measured model that holds ``limits`` and reaches ``aims``."""
         place = pareto.first_good(
             len(points), lambda i: self._made(points[i].levels).holds(limits, aims), self.evaluator.in_time
         )
@@ -394,7 +394,7 @@ class PrecisionSearch:
         """Return the measured ``points`` within the budget, most accurate first, then ``others`` within the budget."""
         most_macs, fewest, most = 1 << 28, 12, 48  # multiplications for all measured points, and limits on their number
         count = min(most, most_macs // max(1, self._examination.macs * self._examination.samples))
-        # Measure points independently of the budget, so that a larger budget never gives a worse model.
+        # Measure points independently of the budget. A larger budget then never gives a worse model.
         if not self._limits_time and count >= fewest:
             every = [point.levels for point in points[:: -(-len(points) // count) or 1]]
             within = [levels for levels in every if self.evaluator.in_time() and self._is_affordable(levels)]

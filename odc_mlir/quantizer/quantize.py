@@ -51,9 +51,9 @@ from odc_mlir.transforms.quant.quant_attach_ranges import ranges_of as ranges_by
 
 @dataclass
 class Quantized(ModelFile):
-    """Quantised model with a verdict on its accuracy. The page docs/quantisation.md explains the keys.
+    """Quantised model with a verdict on the accuracy. The page docs/quantisation.md explains the keys.
 
-    ``records``: records of the float model ``original``. ``equalization``: pairs of layers, as ``equalize`` reads them.
+    ``records``: records of the float model ``original``. ``equalization``: pairs of layers for ``equalize``.
     """
 
     model: ModuleOp
@@ -159,7 +159,7 @@ def quantize(
     progress: Progress | None = None,
     **chosen: Any,
 ) -> Quantized:
-    """Quantise the float ``model``. The result has a verdict on its accuracy. Raises OdcError.
+    """Quantise the float ``model``. The result has a verdict on the accuracy. Raises OdcError.
 
     See ``odc_mlir.quantize`` for the arguments. ``chosen``: fields of
     :class:`odc_mlir.quantizer.policy.options.Options`. If there are no samples, and none are needed, the model is

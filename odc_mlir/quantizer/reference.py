@@ -1,4 +1,4 @@
-"""Outputs of the float model, and the comparison of quantised models with them.
+"""Outputs of the float model, and the comparison of quantised models with these outputs.
 
 Models run on host kernels with our arithmetic. A verdict therefore does not depend on other installed software.
 """
@@ -129,12 +129,12 @@ class Reference:
 
     @property
     def scores(self) -> Mapping[str, float] | None:
-        """Scores of the float model, the deciding measure first, or None without labels."""
+        """Scores of the float model, the deciding measure first, or None if there are no labels."""
         return None if self.scorer is None else self.scorer.before
 
     @property
     def metric(self) -> str | None:
-        """Name of the score by known answers, or None without labels."""
+        """Name of the score by known answers, or None if there are no labels."""
         return None if self.scorer is None else self.scorer.metric
 
     @cached_property
@@ -206,7 +206,7 @@ class Reference:
         return self._kinds[place] in INTERVALS
 
     def varies_slightly(self, place: int) -> float | None:
-        """Return the variation of a bounded output if it is a tenth of its range or less, else None."""
+        """Return the variation of a bounded output if it is a tenth of the range or less, else None."""
         if not self.is_bounded(place) or len({outputs[place].shape for outputs in self.outputs}) != 1:
             return None
         found = float(np.ptp([outputs[place] for outputs in self.outputs], axis=0).max(initial=0.0))
@@ -237,7 +237,7 @@ class Reference:
         """Texts about outputs that may hold either class scores or numbers, keyed by output number."""
         found = {}
         for place in range(len(self.graph.outputs)):
-            # If another output is a search in this operator's results, its indices are the answers.
+            # If another output is a search in this operator's results, the indices found are the answers.
             is_searched = any(
                 kinds.last_operator(self.graph, self._decisive[at]) is self._makers[place] for at in self.places
             )

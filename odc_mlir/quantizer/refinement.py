@@ -1,8 +1,8 @@
 """Refined codes of a quantised model: weights rounded by the inputs' moments, and corrected biases.
 
-Both models run on the same samples, operator by operator. The moments of a layer's inputs in the float model determine
-codes of weights (:mod:`odc_mlir.numerics.weight_rounding`). The difference between the means of a layer's inputs in
-both models, with all earlier layers already refined, corrects the bias.
+The two models run on the same samples, operator by operator. The moments of a layer's inputs in the float model
+determine codes of weights (:mod:`odc_mlir.numerics.weight_rounding`). The difference between the means of a layer's
+inputs in the two models corrects the bias. All earlier layers are already refined.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def refine(
     """Refine the codes of ``quantised`` towards ``reference``, the float model with the same tensor names.
 
     ``rounding``: choose codes of weights. ``correction``: choose biases that also compensate for the difference between
-    the inputs of both models. ``known``: cache for this reference and these samples. Models that cannot run operator by
-    operator (:class:`odc_mlir.quantizer.execution.Stepper`) are not refined.
+    the inputs of the two models. ``known``: cache for this reference and these samples. Models that cannot run operator
+    by operator (:class:`odc_mlir.quantizer.execution.Stepper`) are not refined.
     """
     found, known = Refinement(), known or RefinementCache()
     if not samples or not (rounding or correction):
@@ -107,7 +107,7 @@ def refine(
 
 @dataclass
 class Learner:
-    """Collector of codes and means for the ``layers`` of a quantised model, from its own ``runs`` of the samples."""
+    """Collector of codes and means for the ``layers`` of a quantised model, from separate ``runs`` of the samples."""
 
     layers: Sequence[_LayerPair]
     runs: Sequence[int]
@@ -312,7 +312,7 @@ def _with_sharing(layers: Sequence[_LayerPair]) -> list[_LayerPair]:
 
 @dataclass(frozen=True)
 class _RefinedConstant:
-    """Constant ``place`` of the quantised graph, read ``readers`` times. ``read``: tensor with its real values."""
+    """Constant ``place`` of the quantised graph, read ``readers`` times. ``read``: tensor with the real values."""
 
     info: TensorInfo
     place: int
@@ -331,7 +331,7 @@ class _RefinedConstant:
 
     @property
     def scales_freely(self) -> bool:
-        """True if the scales can change because only the constant's real values depend on them."""
+        """True if the scales can change because only the constant's real values depend on scales."""
         return self.read != self.place
 
     def with_scales(self, scales: Array) -> _RefinedConstant:

@@ -1,4 +1,4 @@
-"""Calibration and evaluation samples: reading, checks against the model, and the split into both parts.
+"""Calibration and evaluation samples: reading, checks against the model, and the split into two parts.
 
 Most samples determine ranges. The rest is held back to compare choices and to judge the result.
 """
@@ -170,7 +170,7 @@ def make_data(
 
     ``ranges``: ranges of inputs by name, for random samples, which replace missing samples. ``labels``: labels of
     ``evaluation`` if given, else of ``calibration``. Raises InputError for samples that do not fit the model or are not
-    finite, and OptionError for labels without samples.
+    finite, and OptionError for labels if there are no samples.
     """
     infos = graph.input_infos()
     if options.pictures is not None and not any(map(holds_pictures, (calibration, evaluation))):
@@ -258,7 +258,7 @@ def standing_out(samples: Sequence[Sequence[Array]]) -> int | None:
 
 
 def split(samples: list[list[Array]], labels: Array | None = None, *, are_frames: bool = False) -> Data:
-    """Hold back every fourth sample, or every second of few samples. Use very few samples for both purposes.
+    """Hold back every fourth sample, or every second of few samples. Use very few samples for the two purposes.
 
     For sequences, hold back two interleaved blocks of frames, and shuffle all other frames.
     """

@@ -1,8 +1,8 @@
 """State of a model in use (outputs that become inputs of the next run), and roll-outs over sequences of samples.
 
-Samples are consecutive frames. The first frame of a sequence has the state that its sample gives, or zero. Each later
-frame has the state that the running model, float or quantised, computed before. A sequence starts with the first
-sample, and with samples that have zero states or the states of the first. If all samples do, there is one sequence.
+Samples are consecutive frames. The first frame of a sequence has the state in the sample, or zero. Each later frame has
+the state that the running model, float or quantised, computed before. A sequence starts with the first sample, and with
+samples that have zero states or the states of the first. If all samples do, there is one sequence.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class Rollout:
         return [True, *[not all(found) and is_start for is_start in found[1:]]]
 
     def _pairs_by_values(self, samples: Sequence[Sequence[Array]]) -> tuple[StatePair, ...]:
-        """Return the unambiguous pairs whose inputs equal the previous outputs in at least half of the samples."""
+        """Return the unambiguous pairs with inputs that equal the previous outputs in at least half of the samples."""
         sole = _sole(possible_pairs(self.graph))
         if not sole or len(samples) < 2:
             return ()
@@ -298,7 +298,7 @@ def _memory(values: NDArray[np.float64], steps: NDArray[np.int64]) -> int:
 
 
 def initial_value(pair: StatePair, info: TensorInfo) -> Array:
-    """Return the initial value of a state, in the form of its input."""
+    """Return the initial value of a state, in the form of the input."""
     return np.frombuffer(initial_bytes(pair, info), info.info.numpy).reshape(info.static_shape)
 
 

@@ -1,4 +1,4 @@
-"""A verdict in a few lines of text: the model's quality, its cost, and the next step."""
+"""A verdict in a few lines of text: quality and cost of the model, and the next step."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def summary(model: str, verdict: Mapping[str, Any], next_step: str | None = None
 
 
 def headline(model: str, verdict: Mapping[str, Any]) -> str:
-    """Return the types of a quantised ``model`` and the figure of its task."""
+    """Return the types of a quantised ``model`` and the figure of the task."""
     return f"{model}: {rules.types_text(verdict)}, {figure(verdict)}".removeprefix(": ")
 
 
@@ -117,7 +117,7 @@ def _help(verdict: Mapping[str, Any]) -> Iterator[str]:
 
 
 def conclusion(verdict: Mapping[str, Any]) -> str:
-    """Return the status of a verdict and its limits in words, missed limits first."""
+    """Return the status of a verdict and the limits in words, missed limits first."""
     text = rules.failed_text if verdict["status"] == rules.FAILED else rules.passed_text
     status = rules.unchecked_text(verdict) if verdict["status"] == rules.UNCHECKED else text(verdict)
     checks = sorted(verdict["limits"], key=lambda check: bool(check["passed"]))

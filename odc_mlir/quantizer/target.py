@@ -1,6 +1,6 @@
 """Target queries: the layers that a target runs, the modelled time, and the costs of precisions.
 
-The answers come from the same passes that partition a model during compilation, so quantiser and partitioner agree.
+The answers come from the passes that partition a model during compilation. Quantiser and partitioner thus agree.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Time:
 
 @dataclass(frozen=True, slots=True)
 class PlacedOperator:
-    """Operator that computes, with its placement."""
+    """Operator that computes, with placement."""
 
     op: str
     reason: str  # why the target does not run it, or ""

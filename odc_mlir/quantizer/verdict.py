@@ -42,7 +42,7 @@ LEAST_MEASURED = 0.5
 
 
 class JudgedCandidate:
-    """A candidate with all its measurements, for the checks and the verdict."""
+    """A candidate with all measurements, for the checks and the verdict."""
 
     def __init__(self, driver: Driver, candidate: Candidate) -> None:
         self.driver, self.candidate = driver, candidate
@@ -88,7 +88,7 @@ class JudgedCandidate:
 
     @cached_property
     def helped(self) -> dict[str, list[float | None]]:
-        """Score (or share of equal answers) and SQNR, without and with help, on the held-out samples."""
+        """Score (or share of equal answers) and SQNR, before and after help, on the held-out samples."""
         plain, evaluator, reference = self.driver.plain, self.evaluator, self.evaluator.reference
         if plain is None or plain.recipe == self.candidate.recipe or self.data.made_up:
             return {}
@@ -109,7 +109,7 @@ class JudgedCandidate:
 
     @cached_property
     def same_inputs(self) -> list[str]:
-        """Inputs that are equal in all samples although outputs depend on them."""
+        """Inputs that are equal in all samples although outputs depend on these inputs."""
         return [] if self.data.made_up else same_inputs(self.reference.graph, [*self.data.fit, *self.data.held])
 
     @cached_property
@@ -132,7 +132,7 @@ class JudgedCandidate:
 
     @property
     def holds(self) -> bool:
-        """True if all limits hold, enough samples confirm them, and outputs lack no numbers."""
+        """True if all limits hold, enough samples confirm all limits, and outputs lack no numbers."""
         return not (self.missed or self.doubtful or self.measured.lacking)
 
     @cached_property
@@ -242,7 +242,7 @@ class JudgedCandidate:
 
     @cached_property
     def states(self) -> dict[str, Any] | None:
-        """The states of the model, and errors by frame number in the sequence, or None for a model without states."""
+        """The states of the model, and errors by frame number in the sequence, or None if it has no states."""
         rollout, results = self.data.rollout, self.measured.results
         if rollout is None:
             return None
@@ -580,7 +580,7 @@ def _outputs(reference: Reference, measured: Measurement) -> list[dict[str, Any]
 
 
 def _scores(driver: Driver, measured: Measurement) -> dict[str, Any] | None:
-    """Return the scores of both models, or of the column that loses most if columns are scored separately."""
+    """Return the scores of the two models, or of the column that loses most if columns are scored separately."""
     all_before, scored = driver.reference.scores, measured.scored
     if all_before is None or scored is None:
         return None

@@ -93,14 +93,14 @@ def run(
     ``model``: anything that :func:`compile` accepts or returns. ``backend``: ``auto`` runs a model file or module on
         the host, and a package on the target that it was compiled for. ``npu`` first compiles a model for ``target``
         and ``memory``, ``native`` for this machine. If the device cannot run a segment, host kernels run it, with the
-        same result. With ``strict`` this is an error, and so is an operator that the compiler leaves on the host.
+        same result. With ``strict``, this and an operator that the compiler leaves on the host are errors.
         ``max_bytes`` limits the activations that are live at one time. ``threads``: number of threads of native code,
-        without effect on results. ``trust_code``: consent to run machine code that was not compiled on this machine.
-        Without it, the model is compiled again here, with a warning. ``custom_ops`` implements custom operators
-        (default: the global registry). ``microscaling`` enables tensors of microscaling types, and ``binary_codes``
-        gives the form of binary-coded weights. If a default is missing, such tensors are errors, because files do not
-        define them. ``tensors``: names of tensors inside the model. The result is then ``(outputs, {name: value})``.
-        Raises InputError for arrays that do not fit, and other OdcErrors.
+        which does not affect results. ``trust_code``: consent to run machine code that was not compiled on this
+        machine. If it is false, the model is compiled again here, with a warning. ``custom_ops`` implements custom
+        operators (default: the global registry). ``microscaling`` enables tensors of microscaling types, and
+        ``binary_codes`` gives the form of binary-coded weights. If a default is missing, such tensors are errors,
+        because files do not define them. ``tensors``: names of tensors inside the model. The result is then ``(outputs,
+        {name: value})``. Raises InputError for arrays that do not fit, and other OdcErrors.
     """
     if unknown := options.keys() - RunOptions.__annotations__.keys():
         name = min(unknown)
@@ -187,7 +187,7 @@ def open_executor(
 
 
 def _trusted(package: Package) -> Package:
-    """Return ``package``, or its model compiled again for this machine if its native code is not trusted."""
+    """Return ``package``, or compile the model in it again for this machine if the native code is not trusted."""
     from odc_mlir.codegen.machine import has_code_generator
 
     if package.replacement is None:
@@ -308,10 +308,10 @@ def compile(
     ``quantize``: a scheme. ``quantizing`` takes the other options of :func:`quantize` (``calibration``, ``labels`` …).
     Raises AccuracyError if the model misses an accuracy limit and ``allow_accuracy_loss`` is false.
 
-    ``time_limit``: seconds for the whole call, which then raises TimeLimitError. The quantiser stops its search after
-    half of this time, or after its own ``max_seconds``. ``progress`` is called with the current activity, the number
-    of finished steps, and the total if known. ``remember``: use the cache of tilings, which affects only compile time,
-    for NPUs. ``states``: outputs that are inputs of the next run, ``{"out": "in"}``. Sessions keep and hide them.
+    ``time_limit``: seconds for the whole call, which then raises TimeLimitError. The quantiser stops searching after
+    half of this time, or after ``max_seconds``. ``progress`` is called with the current activity, the number of
+    finished steps, and the total if known. ``remember``: use the cache of tilings, which affects only compile time, for
+    NPUs. ``states``: outputs that are inputs of the next run, ``{"out": "in"}``. Sessions keep and hide states.
     ``verify`` and ``before``: as in :func:`odc_mlir.compiler.compile`. Raises OdcError.
     """
     from odc_mlir import compiler
@@ -395,7 +395,7 @@ def quantize(
     back for the accuracy check if ``evaluation`` gives no samples. ``labels``: labels of the samples of the check, or
     True for the array ``y`` in the file of samples. ``records``: recorded ranges instead of ``calibration``.
     ``max_samples``, ``pictures``: how to read sample files. docs/quantisation.md explains all options. Raises OdcError,
-    but not for a model that misses its limits: see ``Quantized.verdict``.
+    but not if the model misses limits (see ``Quantized.verdict``).
     """
     from odc_mlir.quantizer import quantize as quantizer
 

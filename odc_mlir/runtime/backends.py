@@ -114,8 +114,8 @@ _REFUSALS = (RuntimeError, ValueError)
 class _LitertUnits:
     """Factory of execution units for ``graph``.
 
-    With ``all_tensors``, every computed tensor is visible. LiteRT then prefers its reference kernels, because its
-    optimised kernels may round differently. Raises OptionError if ai-edge-litert is not installed.
+    With ``all_tensors``, every computed tensor is visible. LiteRT then prefers reference kernels, because optimised
+    kernels may round differently. Raises OptionError if ai-edge-litert is not installed.
     """
 
     def __init__(self, graph: Graph, *, all_tensors: bool, strict: bool) -> None:
@@ -173,7 +173,7 @@ class _LitertUnits:
             return None
 
     def _unit(self, operators: Sequence[int]) -> LitertUnit:
-        """Return one unit for ``operators``. Raise OdcError if TFLite cannot express them, or LiteRT's exceptions."""
+        """Return one unit for ``operators``. Raises OdcError if TFLite cannot express these, or LiteRT's exceptions."""
         tensors = self._tensors
         part = cut_out(self._graph, tensors, operators, all_tensors=self._all_tensors)
         content = write_tflite(part.model)
@@ -224,7 +224,7 @@ class LitertUnit:
             self._shapes = shapes
 
     def prepare(self, shaped: SpecializedGraph) -> None:
-        """Resize to the known shapes. Prepare our kernels if LiteRT rejects them."""
+        """Resize to the known shapes. Prepare our kernels if LiteRT rejects the shapes."""
         if all(is_static(shaped.tensors[index].shape) for index in self.reads):
             try:
                 self.resize([shaped.tensors[index].static_shape for index in self.reads])
@@ -350,7 +350,7 @@ class OnertUnit:
         self._results = [info.static_shape if is_static(info.shape) else None for info in known]
 
     def inner_bytes(self, shaped: SpecializedGraph) -> int:
-        """Return 0: onert does not report its memory."""
+        """Return 0, because onert does not report memory."""
         return 0
 
     def run(self, frame: Frame) -> None:

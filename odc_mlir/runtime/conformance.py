@@ -150,7 +150,7 @@ class _Suite:
         return f"{refused} damaged files were refused" if packages else self._no_packages()
 
     def refuses(self) -> str:
-        """A file that is no model is refused, without output."""
+        """A file that is no model is refused, and nothing is written."""
         file = self.folder / "nothing.circle"
         file.write_bytes(b"\0" * 64)
         try:

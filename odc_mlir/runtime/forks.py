@@ -24,7 +24,7 @@ def mend_after_fork(item: Forked) -> None:
 
 
 def is_stuck(lock: RLock) -> bool:
-    """Return whether another thread held ``lock`` at the fork. The forking thread still holds its locks."""
+    """Return whether another thread held ``lock`` at the fork. The forking thread still holds the same locks."""
     if not lock.acquire(blocking=False):
         return True
     lock.release()

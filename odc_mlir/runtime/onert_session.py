@@ -38,7 +38,7 @@ class session(Session):  # onert's name
             self.set_input_tensorinfo(index, info)
 
     def infer(self, inputs_array: Any, *, measure: bool = False) -> Any:
-        """Run once, keep the outputs as ``outputs`` and return them. With ``measure``, also times in milliseconds."""
+        """Run once, and return the outputs, which stay in ``outputs``. With ``measure``, also times in milliseconds."""
         found = super().infer(inputs_array, measure=True)
         self.inputs, (self.outputs, metrics) = list(inputs_array), found
         return (self.outputs, metrics) if measure else self.outputs

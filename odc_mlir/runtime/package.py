@@ -54,7 +54,7 @@ def tensor_spec(info: TensorInfo) -> TensorSpec:
 class Package:
     """An nnpackage in memory or on disk.
 
-    ``name``: the model's name in reports. ``measured``: measurements of its compilation on this machine. ``verdict``:
+    ``name``: the model's name in reports. ``measured``: measurements of the compilation on this machine. ``verdict``:
         the accuracy verdict if the model was quantised in the same call. ``trust_code``: consent to run machine code of
         the package that was not compiled on this machine. ``cache``: folder of the records of code compiled here
         (:mod:`odc_mlir.formats.trust`), by default in the user's cache.
@@ -170,7 +170,7 @@ class Package:
 
     @cached_property
     def modelled(self) -> Modelled:
-        """Modelled time of one inference, as in the report. Raises PackageError without a plan."""
+        """Modelled time of one inference, as in the report. Raises PackageError if there is no plan."""
         from odc_mlir.runtime.execution.plan import PlanExecutor
         from odc_mlir.runtime.reporting.report import modelled_inference
 
@@ -198,10 +198,10 @@ class Package:
     ) -> Executor:
         """Return an executor of the plan, or of the model on the backend host or litert.
 
-        The options are parameters of :func:`~odc_mlir.runtime.backends.graph_executor`. Without a ``context``, the next
-        call returns the same executor. ``threads``: number of threads of native code. ``trust_code``: consent, as for
-        the package. Raises PackageError if there is no plan or it does not fit the model. With ``strict``, raises the
-        error of an unusable segment.
+        The options are parameters of :func:`~odc_mlir.runtime.backends.graph_executor`. If there is no ``context``, the
+        next call returns the same executor. ``threads``: number of threads of native code. ``trust_code``: consent, as
+        for the package. Raises PackageError if there is no plan or it does not fit the model. With ``strict``, raises
+        the error of an unusable segment.
         """
         options: dict[str, Any] = {"strict": strict, "max_bytes": max_bytes, "resize": resize}
         if backend == "npu":

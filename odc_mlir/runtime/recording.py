@@ -124,7 +124,7 @@ class Recorder:
         return self.leave(digest).records()
 
     def leave(self, digest: str = "") -> Gathered:
-        """Return the values of the runs since the last call. Any thread may evaluate them."""
+        """Return the values of the runs since the last call. Any thread may evaluate the values."""
         slots = [
             ((graph.subgraph, graph.tensors[index].name), slot)
             for graph in self._graphs
@@ -151,7 +151,7 @@ class Gathered:
         return sum(slot.nbytes for _, slot in self._slots)
 
     def records(self, between: Callable[[], object] = bool) -> Records:
-        """Evaluate the values, calling ``between`` after each tensor. Drop them and return the records."""
+        """Evaluate the values, calling ``between`` after each tensor. Drop the values and return the records."""
         for key, slot in self._slots:
             statistics = slot.take()
             if statistics.runs_seen:
@@ -174,9 +174,9 @@ def record(
 
     ``model``: a model file, the bytes of a model file, an nnpackage, records, or an executor. ``max_runs`` limits the
     number of samples. Variables and other state are reset before every sample, or only once if ``keep_state``.
-    ``store``: a store, or its path, that receives records and the last raw inputs from time to time. ``findings`` of
-    the result describe defects of the data and tensors without values. Raises InputError if there is no sample or a
-    sample does not fit, and other OdcErrors.
+    ``store``: a store, or a path of a store, that receives records and the last raw inputs from time to time.
+    ``findings`` of the result describe defects of the data and tensors that have no values. Raises InputError if there
+    is no sample or a sample does not fit, and other OdcErrors.
     """
     from odc_mlir.calibration.records import RecordStore
 

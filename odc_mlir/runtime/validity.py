@@ -42,7 +42,7 @@ class PackageState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Validity:
-    """Result of :func:`check`: ``state`` with its ``reason``, and the ``target`` of the package or None."""
+    """Result of :func:`check`: ``state`` with a ``reason``, and the ``target`` of the package or None."""
 
     state: PackageState
     reason: str
@@ -170,7 +170,7 @@ def verify_package(files: PackageFiles) -> Iterator[Check]:
 
 
 def _check_member(files: PackageFiles, name: str) -> None:
-    """Compare a member with its digest in the manifest. Packages of other tools have no digests."""
+    """Compare a member with the digest in the manifest. Packages of other tools have no digests."""
     data, listed = files.read(name), files.manifest.files
     if not listed:
         return

@@ -37,7 +37,7 @@ COMMON, TYPES, ACCURACY, BUDGET, LIMITS = "common", "types", "accuracy", "budget
 
 @dataclass(frozen=True, slots=True)
 class OptionDeclaration:
-    """Properties of an option in addition to its name, type and default."""
+    """Properties of an option in addition to name, type and default."""
 
     help: str = ""
     group: str = ""
@@ -54,7 +54,7 @@ class OptionDeclaration:
 
 
 def option(default: Any, help: str = "", group: str = "", **more: Any) -> Any:
-    """Return a dataclass field with its declaration. A callable ``default`` is a factory."""
+    """Return a dataclass field with a declaration. A callable ``default`` is a factory."""
     metadata = {"option": OptionDeclaration(help, group, **more)}
     if callable(default):
         return field(default_factory=default, metadata=metadata)

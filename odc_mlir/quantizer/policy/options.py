@@ -25,7 +25,7 @@ from odc_mlir.quantizer.policy.schemes import FLOAT, PRECISIONS, SCHEMES, Scheme
 
 
 def pieces(text: str, separator: str) -> list[str]:
-    """Split ``text`` at separators, and remove the backslashes that escape them."""
+    """Split ``text`` at separators, and remove backslashes before escaped separators."""
     found = re.split(rf"(?<!\\){re.escape(separator)}", text)
     return [piece.replace(f"\\{separator}", separator) for piece in found]
 
@@ -268,7 +268,7 @@ class Options(declarations.QuantizeOptions):
 
     @property
     def definition(self) -> Scheme:
-        """The scheme with its granularity and form of weights. Raises OptionError if these contradict."""
+        """The scheme with granularity and form of weights. Raises OptionError if these contradict."""
         found, granularity = schemes.scheme(self.scheme), self.granularity
         if self.reader == LITERT and found.activations == "uint8":
             granularity = granularity or "tensor"  # LiteRT's only granularity of uint8 weights

@@ -1,7 +1,7 @@
 """Layers as matrix products, with inputs, weights, scales and biases in one shape, ``[groups, rows or outputs, K]``.
 
-A convolution is the matrix product of its patches and its filters. A recurrent operator has matrix products of the
-input, and of the state, which is the result of the previous step.
+A convolution is the matrix product of patches and filters. A recurrent operator has matrix products of the input, and
+of the state, which is the result of the previous step.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Choice of a tensor's quantised range from the statistics of its values.
+"""Choice of a tensor's quantised range from statistics of values.
 
 :func:`with_room` widens a range for values outside the range of the samples. It fits a generalised Pareto distribution
 to the extremes of runs (Pickands, 1975; Hosking and Wallis, 1987), and minimises the expected loss for one more run.

@@ -1,4 +1,4 @@
-"""Limits of LiteRT (TensorFlow Lite): operators, types and scales that its kernels refuse or compute differently.
+"""Limits of LiteRT (TensorFlow Lite): operators, types and scales that LiteRT's kernels refuse or compute differently.
 
 The tables hold for the reference kernels of LiteRT 2.3. Some scales abort the LiteRT process.
 """
@@ -174,7 +174,7 @@ def _fits_sum(node: Node) -> bool:
 
 
 def _fits_softmax(node: Node) -> bool:
-    """Check that the scaling of 8-bit codes' differences, by a factor with 2^26, does not make them smaller."""
+    """Check that scaling of 8-bit codes' differences, by a factor with 2^26, does not decrease the differences."""
     wide = node.operand(0).dtype == "int16"
     return wide or float(node.options.get("beta", 1.0)) * _scale(node.operand(0)) * (1 << 26) > 1.0
 
@@ -195,7 +195,7 @@ def _fits_connected(node: Node) -> bool:
     return step * weights.shape[-1] * (1 << 14 + weights.info.bits) < 1 << 31
 
 
-# Operator -> the two operands whose scales are multiplied.
+# Operator -> the two operands with scales that are multiplied.
 FACTORS: Mapping[str, tuple[int, int]] = {
     **dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "BATCH_MATMUL", "MUL"), (0, 1)),
     "TRANSPOSE_CONV": (1, 2),

@@ -4,7 +4,7 @@ Schemes belong to a family: ``one`` is the family of ONE: asymmetric uint8, and 
 family of TensorFlow Lite: int8 with symmetric weights, and int16 activations with int8 weights. The families differ in
 :data:`FIXED` parameters. Arithmetic uses float64. Codes are computed with the stored scale, which is a float32, and
 halves are rounded away from zero. The smallest code of a symmetric signed type stays unused. Scales are at least the
-smallest normal float32: smaller numbers lose digits, and some processors flush them to zero.
+smallest normal float32: smaller numbers lose digits, and some processors flush these to zero.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Scheme:
 
     @property
     def largest_bias(self) -> int:
-        """Return the largest code that a bias may have. Raises KeyError for schemes without biases."""
+        """Return the largest code that a bias may have. Raises KeyError if the scheme has no biases."""
         # NPUs add 32-bit biases, also to sums of 16-bit codes. Half of this range leaves room for corrections.
         largest_bias_of_npus = 1 << 30
         largest = DTYPES[self.bias or ""].range[1]
@@ -64,7 +64,7 @@ class Scheme:
 
     @property
     def largest_sum(self) -> int | None:
-        """Largest sum of products without bias, or None if there is no limit."""
+        """Largest sum of products before adding the bias, or None if there is no limit."""
         largest_sum_of_npus = (1 << ACCUMULATOR_BITS - 1) - (1 << 31)
         return largest_sum_of_npus if self._has_wide_sums_on_npu else None
 
@@ -80,7 +80,7 @@ class Scheme:
         return self.reader == NPU and self.bias == "int64"
 
     def fixed(self, table: str) -> QuantParams | None:
-        """Return the parameters of a result that the operator fixes, or None if they follow from the range."""
+        """Return the parameters of a result that the operator fixes, or None if parameters follow from the range."""
         if self.activations is None:
             return None
         by_family = FIXED.get((table, self.activations), {})
@@ -180,7 +180,7 @@ def ladder_of(scheme: str) -> tuple[str, ...]:
 
 
 def wider_values(scheme: str) -> str:
-    """Return the first precision on the ladder of ``scheme`` whose values have more bits."""
+    """Return the first precision on the ladder of ``scheme`` with more bits for values."""
     return next(step for step in ladder_of(scheme) if step == FLOAT or values_of(step) != values_of(scheme))
 
 
@@ -280,7 +280,7 @@ def bias_params(input: QuantParams, weights: QuantParams) -> QuantParams:
 
 
 def quantize_bias(bias: Reals, params: QuantParams, dtype: str) -> tuple[Reals, tuple[int, ...]]:
-    """Return codes of a bias, saturated if they do not fit, and the channels with saturated codes."""
+    """Return saturated codes of a bias, and the channels in which codes saturate."""
     low, high = DTYPES[dtype].range
     codes = round_half_away(bias.astype(np.float64).reshape(-1) / np.asarray(params.scales, np.float64))
     outside = (codes < low) | (codes > high)
@@ -401,7 +401,7 @@ def _grids(rows: NDArray[np.float64], reach: NDArray[np.float64], steps: int) ->
         for start in range(0, len(left), rows_at_once):
             part = left[start : start + rows_at_once]
             scales = reach[part, np.newaxis] / counts
-            # Test a few weights first: they seldom lie on a grid if not all weights of the row do.
+            # Test a few weights first: a few weights seldom lie on a grid if not all weights of the row do.
             for place, number in zip(*np.nonzero(_divides(rows[np.ix_(part, some)], scales)), strict=True):
                 row, scale = part[place], scales[place, number]
                 if np.isnan(found[row]) and _divides(rows[row : row + 1], np.array([[scale]])).all():

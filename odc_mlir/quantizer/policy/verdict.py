@@ -403,13 +403,13 @@ def passed_text(verdict: Mapping[str, Any]) -> str:
 
 
 def unchecked_text(verdict: Mapping[str, Any]) -> str:
-    """Return the text for an unchecked model, with the reasons if samples do not show its states in use."""
+    """Return the text for an unchecked model, with the reasons if samples do not show states as in use."""
     doubts = () if verdict["samples"].get("made_up", True) else verdict["samples"]["doubts_of_states"]
     return f"{_NOT_IN_USE} ({'; '.join(doubts)})" if doubts else _NOT_CHECKED
 
 
 def reservation(verdict: Mapping[str, Any]) -> str:
-    """Return the reservations about a model that passed without certainty."""
+    """Return the reservations about a model that passed with doubts."""
     names = dict.fromkeys(spoken_name(check_name(check)) for check in verdict["limits"] if not check["certain"])
     doubts = [f"on other samples, {listed(list(names))} may miss the limit"] if names else []
     return "; ".join([*doubts, *unshown(verdict["samples"])])
@@ -484,7 +484,7 @@ def check_name(check: Mapping[str, Any]) -> str:
 
 
 def spoken_name(name: str) -> str:
-    """Return the name of a measure for sentences, without the abbreviation MPEIR."""
+    """Return the name of a measure for sentences. MPEIR is not abbreviated."""
     return "the largest error" if name == "mpeir" else name
 
 
@@ -504,7 +504,7 @@ _IN_USE = "in use"  # text in problems that already say which samples to give
 
 
 def hint_of(verdict: Mapping[str, Any]) -> str | None:
-    """Return the advice for a verdict that is not passed, or None if its problems already give it."""
+    """Return the advice for a verdict that is not passed, or None if problems already give it."""
     hint = _hint_of(verdict)
     missed = not all(check["passed"] for check in verdict["limits"])
     if hint is None or not (missed and verdict["samples"].get("made_up")):
@@ -586,7 +586,7 @@ def time_text(ns: float) -> str:
 
 
 def cost_text(point: Mapping[str, Any]) -> str:
-    """Return the cost of a ``point`` of the front: modelled or estimated time, or bytes without a target."""
+    """Return the cost of a ``point`` of the front: modelled or estimated time, or bytes if there is no target."""
     if point["time_ns"] is None:
         return f"{point['bytes']:,} bytes"
     return f"{time_text(point['time_ns'])} {how_known(point)}"

@@ -1,4 +1,4 @@
-"""The target of a session's compilation, and reasons not to replace its model."""
+"""The target of a session's compilation, and reasons not to replace the model."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ExecutorOptions:
 
 @dataclass(frozen=True)
 class Original:
-    """The loaded model: its executor, its bytes and its digest.
+    """The loaded model: executor, bytes and digest.
 
     ``path``: a file whose content has ``digest``, or None. ``package``: the nnpackage of the model.
     """
@@ -114,11 +114,11 @@ ModelFile = Callable[[], Path]
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """The target ``name`` of a compilation. ``plugin`` compiles for it, or for its variant ``machine``.
+    """The target ``name`` of a compilation. ``plugin`` compiles for it, or for the variant ``machine``.
 
     ``takes_floats``: it runs float models. ``takes_codes``: it runs quantised models. ``is_measured``: compiled code
     must be faster than host kernels. False for simulated or absent hardware. ``facts`` are parts of the cache's keys:
-    the plugin, its version and files, and the machine. ``twin``: facts of the native code that answers instead of a
+    plugin, version and files of the plugin, and machine. ``twin``: facts of the native code that answers instead of a
     simulator. Empty if the target has no simulator or there is no code generator. ``competitor``: facts of the native
     code that code of a float model must beat, if the user chose no target. ``passed_over``: notes on problems with
     better hardware. ``others``: further targets to try.
@@ -223,7 +223,7 @@ def _why_nothing_runs(chosen: Chosen, model: ModelFile | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """Reason why a target runs no operator of a model, or None if it may run one."""
+    """Reason why a target runs no operator of a model, or None if the target may run an operator."""
 
     reason: str | None
 
@@ -255,6 +255,6 @@ def judge_model(target: TargetDescription, question: Answer) -> Answer:
 
 
 def target_facts(plugin: str, identity: Sequence[str]) -> list[str]:
-    """Return the plugin, its version and files, and the machine's identity. Raises OdcError for a missing plugin."""
+    """Return plugin, version and files of the plugin, and machine. Raises OdcError for a missing plugin."""
     source = registry.find(plugin)
     return [plugin, source.origin, fingerprint(source), *identity]

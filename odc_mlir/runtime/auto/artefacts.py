@@ -38,7 +38,7 @@ _POLL_SECONDS = 0.05
 def file_lock(path: Path, *, seconds: float) -> Iterator[None]:
     """Hold the lock file at ``path``. Raises CompileError if another process still holds it after ``seconds``.
 
-    The empty file stays afterwards, unless the holder deletes it.
+    The empty file stays afterwards if the holder does not delete it.
     """
     deadline = time.monotonic() + seconds
     while (descriptor := try_lock(path)) is None:
@@ -57,7 +57,7 @@ def file_lock(path: Path, *, seconds: float) -> Iterator[None]:
 
 
 def try_lock(path: Path, *, shared: bool = False) -> int | None:
-    """Lock the file at ``path``. Return its descriptor, or None for a conflicting lock. Raises CompileError.
+    """Lock the file at ``path``. Return the descriptor, or None for a conflicting lock. Raises CompileError.
 
     Two ``shared`` locks do not conflict.
     """
@@ -97,7 +97,7 @@ def unlock(descriptor: int) -> None:
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether a process holds the lock at ``path``. Delete a file without a holder."""
+    """Return whether a process holds the lock at ``path``. Delete a file that no process holds."""
     if not path.exists():
         return False
     descriptor = try_lock(path)
@@ -140,9 +140,9 @@ def make_key(facts: Mapping[str, Any]) -> str:
 class JobResult:
     """Result of a compile job: the level reached, or None and the reason for the refusal.
 
-    ``kind``, one of KINDS, classifies the reason. With a level, the reason explains why no better level was reached.
+    ``kind`` (see KINDS) classifies the reason. With a level, the reason explains why no better level was reached.
     ``budget``: limits of the process, and the number ``runs`` of recorded runs if there were too few runs.
-    ``attempts``: consecutive temporary failures. ``failed_at``: time of the last one in seconds since 1970.
+    ``attempts``: consecutive temporary failures. ``failed_at``: time of the last failure in seconds since 1970.
     ``latency_us``: time of a run by level or plugin. ``twin``: file of native code that may replace a simulator.
     """
 
@@ -174,7 +174,7 @@ class JobResult:
 
 @dataclass(frozen=True, slots=True)
 class Artefact:
-    """A result in its ``folder`` with verified ``files``. ``identity`` distinguishes it from later results."""
+    """A result in a ``folder`` with verified ``files``. ``identity`` distinguishes it from later results."""
 
     folder: Path
     result: JobResult
@@ -250,7 +250,7 @@ class Artefacts:
         remove(self._move_aside(key))
 
     def _move_aside(self, key: str, only: _Identity | None = None) -> Path:
-        """Move this user's result for ``key`` away and return its new path. ``only``: the required identity, if any."""
+        """Move this user's result for ``key`` away and return the new path. ``only``: the required identity, if any."""
         place, aside = self.folder / key, self.folder / f".{key}.{secrets.token_hex(4)}{_OLD}"
         with suppress(OSError):
             if private.is_ours(place.lstat()) and only in (None, _identity(place)):
@@ -314,7 +314,7 @@ class Artefacts:
             self.commit(key, self.new_folder(key), result)
 
     def clean(self, key: str, refusal: JobResult | None, before: JobResult | None = None) -> None:
-        """Remove files of a failed process, unless another process works, and store ``refusal``.
+        """If no process works, remove files of the failed process and store ``refusal``.
 
         ``refusal`` replaces the result ``before``, but no newer result of another process.
         """
@@ -473,7 +473,7 @@ def _check_trust(found: Artefact) -> None:
 
 
 def withdraw(artefacts: Artefacts, package: Path | None, key: str, result: JobResult, refusal: JobResult) -> None:
-    """Replace a ``result`` whose answers left the accuracy limits by a ``refusal``. Log failures.
+    """Replace a ``result`` by a ``refusal`` because answers left the accuracy limits. Log failures.
 
     The result is removed from the cache, and from ``package`` if it was installed there.
     """
@@ -494,7 +494,7 @@ def withdraw(artefacts: Artefacts, package: Path | None, key: str, result: JobRe
 
 @dataclass(frozen=True, slots=True)
 class CacheEntry:
-    """An entry of the cache that can be deleted separately. ``used``: time of its last use."""
+    """An entry of the cache that can be deleted separately. ``used``: time of the last use."""
 
     path: Path
     nbytes: int
@@ -584,7 +584,7 @@ def _listed(folder: Path) -> list[Path]:
 
 
 def _entry(path: Path, mark: str) -> CacheEntry:
-    """Return the entry at ``path``. The modification time of its file ``mark`` is the time of its last use."""
+    """Return the entry at ``path``. The modification time of the file ``mark`` is the time of the last use."""
     nbytes, used = 0, 0.0
     with suppress(OSError):
         used = (path / mark).lstat().st_mtime

@@ -83,7 +83,7 @@ class Background:
 
 
 def weakly(method: Callable[Arguments, Any]) -> Callable[Arguments, Any]:
-    """Return ``method`` with a weak reference to its object. Calls return None after the object's end."""
+    """Return ``method`` with a weak reference to the object. Calls return None after the object's end."""
     found = weakref.WeakMethod(method)
 
     def call(*arguments: Arguments.args, **options: Arguments.kwargs) -> Any:

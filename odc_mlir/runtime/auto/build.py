@@ -63,7 +63,7 @@ Progress = Callable[[str, int, int | None], None]
 
 
 class QuantizedModel(NamedTuple):
-    """A quantised Circle file and its verdict."""
+    """A quantised Circle file and the verdict."""
 
     model: bytes
     verdict: dict[str, Any]
@@ -72,7 +72,7 @@ class QuantizedModel(NamedTuple):
 def recorded_inputs(records: Path | None, shapes: Shapes | None = None) -> list[list[Array]]:
     """Return the finite raw inputs of ``shapes`` (None: any) in the store, oldest first. Raises RecordsError.
 
-    Without a store, the list is empty.
+    If there is no store, the list is empty.
     """
     if records is None or not records.is_file():
         return []
@@ -92,7 +92,7 @@ def quantize(
     target: str | None = None,
     progress: Progress | None = None,
 ) -> QuantizedModel:
-    """Quantise ``model`` by ``samples`` of its inputs for ``target``. Raises OdcError.
+    """Quantise ``model`` by ``samples`` of inputs for ``target``. Raises OdcError.
 
     With few samples, ranges come from ``records``, a store of more runs, and the samples only check the result. Schemes
     that quantise only weights need no samples. All samples have the same shapes. If the model has other input shapes,
@@ -143,7 +143,7 @@ def _fitted(model: Path, samples: Sequence[Sequence[Array]]) -> Iterator[tuple[P
 
 
 def with_shapes(model: Path | bytes, shapes: Sequence[Sequence[int]]) -> bytes:
-    """Return the model file with inputs of ``shapes``, and with inferred shapes in its first subgraph.
+    """Return the model file with inputs of ``shapes``, and with inferred shapes in the first subgraph.
 
     Raises OdcError if the model does not accept ``shapes``.
     """

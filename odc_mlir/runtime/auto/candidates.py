@@ -1,4 +1,4 @@
-"""Candidate executors: opened from results, and verified against host kernels before they answer."""
+"""Candidate executors: opened from results, and verified against host kernels before the first answer."""
 
 from __future__ import annotations
 
@@ -122,8 +122,8 @@ def open_artefact(
 ) -> Opened:
     """Return executors for a result, ready for inputs of ``shapes``. Never raises: the result includes failures.
 
-    The executors must have the inputs and outputs of the graph ``original``. They are verified on ``inputs``, if these
-    are given and have the right types.
+    The executors must have the inputs and outputs of the graph ``original``. Candidates are verified on ``inputs``, if
+    given and of the right types.
     """
     opened = Opened()
     makers = []

@@ -229,7 +229,7 @@ class AutoCompiler:
                 self._start_next(self._current)
 
     def retry(self) -> None:
-        """Drop the outcome for the last run's shapes and start again, unless a process works. Keep an active result."""
+        """If no process works, drop the outcome for the last run's shapes and start again. Keep an active result."""
         self._check_process()
         with self._lock:
             spec = self._current
@@ -521,7 +521,7 @@ class AutoCompiler:
                 track.on(TrackEvent.PROGRESS, replace(state, is_queued=step == jobs.QUEUED, scheme=scheme, phase=phase))
 
     def _ended(self, spec: Specialization, track: Track, ending: jobs.Ending, before: JobResult | None) -> None:
-        """Handle the end of a process, in a thread of its supervisor. ``before``: the result stored at its start."""
+        """Handle the end of a process, in a thread of the supervisor. ``before``: the result at the start."""
         with self._lock:
             track.end()
         self._in_background(spec, track, partial(self._conclude, spec, track, ending, before))
@@ -697,7 +697,7 @@ class AutoCompiler:
             self._refuse_direct(spec, track, reason or "nothing was made", None, artefact.result)
 
     def _take_refusal(self, spec: Specialization, track: Track, result: JobResult, retry_at: float | None) -> None:
-        """Collect more records if the refusal asks for them and our process used less than the maximum number.
+        """Collect more records if the refusal asks for more and our process used less than the maximum number.
 
         The refusal of another session may be based on fewer records than there are now. A withdrawal by a watch does
         not depend on the number of records.

@@ -38,7 +38,7 @@ _WORKER = "odc_mlir.runtime.auto.worker"
 
 
 class Milestone(StrEnum):
-    """Steps of a compile process, in this order. The process announces some or all of them."""
+    """Steps of a compile process, in this order. The process announces some or all of these steps."""
 
     STARTED = "started"
     LOCKED = "locked"
@@ -81,7 +81,7 @@ class Job:
         accepted (0: always). ``verdict``: the verdict of a quantised ``model``. ``direct``: compile the float model.
         ``rival``: the active package (None: host kernels run the model). With ``must_be_faster``, the result must be
         faster than it. ``twin``: plugin for native code that answers instead of a simulator, or None. ``competitor``:
-        plugin whose code of the same model must be slower, or None. ``processes``: limit on simultaneous processes.
+        plugin that must generate slower code, or None. ``processes``: most simultaneous processes.
     """
 
     key: str
@@ -159,7 +159,7 @@ def key_of(
 
 
 def progress_line(step: str, **facts: Any) -> bytes:
-    """Return the line that announces a step and its facts."""
+    """Return the line that announces a step with facts."""
     return json.dumps({"step": step, **facts}).encode() + b"\n"
 
 
@@ -174,7 +174,7 @@ def read_progress(line: bytes) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """End of a compile process: ``problem`` is None if the cache has its result. ``kind``: see JobResult."""
+    """End of a compile process: ``problem`` is None if the cache has the result. ``kind``: see JobResult."""
 
     problem: str | None
     kind: str = "failed"
@@ -231,7 +231,7 @@ class Supervisor:
             self._say_released()
 
     def stop(self) -> None:
-        """End the process and wait for its end."""
+        """End the process and wait for the end."""
         self._stopped = True  # the thread ends a process that it just starts
         self._released.set()
         self._kill()

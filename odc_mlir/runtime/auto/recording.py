@@ -114,7 +114,7 @@ class RunRecorder:
         return self._location
 
     def _begin(self) -> None:
-        """Start without runs. A forked child also does this, because the parent keeps its records."""
+        """Start without runs. A forked child also does this, because the parent keeps these records."""
         self._process = os.getpid()
         self._lock = RLock()  # guards the gathered runs
         self._counts = RLock()  # guards counters; held only for short updates
@@ -163,7 +163,7 @@ class RunRecorder:
         return found
 
     def _keep(self, gathering: _Gathering, inputs: Sequence[Array]) -> None:
-        """Keep copies of raw inputs until they are stored, within a limit. Keep only the last of large inputs."""
+        """Keep copies of raw inputs until the inputs are stored, within a limit. Keep only the last of large inputs."""
         self.last_inputs = [array.copy() for array in inputs]
         gathering.inputs.append(self.last_inputs)
         room = _INPUT_BYTES // len(self._gatherings)

@@ -173,7 +173,7 @@ def compiles_before_first_run(get: Callable[[str, str], str]) -> bool:
 
 
 def read_cache(get: Callable[[str, str], str]) -> tuple[Path, int]:
-    """Return the cache folder and its size limit in bytes. Raises OptionError for invalid values."""
+    """Return the cache folder and the size limit in bytes. Raises OptionError for invalid values."""
     folder = get(CACHE_VARIABLE, DEFAULTS[CACHE_VARIABLE]).strip()
     if folder and not Path(folder).is_absolute():
         raise _bad(CACHE_VARIABLE, folder, "an absolute path")

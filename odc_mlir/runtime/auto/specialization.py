@@ -120,7 +120,7 @@ class Verifying(Active):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected(TrackState):
-    """State without a result, for a lasting reason, or until a retry at ``retry_at``."""
+    """State with no result, for a lasting reason, or until a retry at ``retry_at``."""
 
     PHASE: ClassVar[Phase] = Phase.REJECTED
     result: JobResult | None = None

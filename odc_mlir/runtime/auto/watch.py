@@ -41,9 +41,9 @@ _SHADOWS_TOGETHER = 64
 # One of _RUNS_PER_COUNT runs counts saturated codes. A comparison needs _COUNTS_TOGETHER counts, because a single
 # code in a tensor of ten elements is a share of 10 %.
 _RUNS_PER_COUNT, _COUNTS_TOGETHER = 16, 8
-# Share of additional saturated codes that suffices to leave without shadow runs.
+# Share of additional saturated codes that suffices to leave even if there was no shadow run.
 _ALONE_SHARE = 0.25
-# Limit on saved time, in shadow runs. Without it, a day full of shadow runs could follow a day without any.
+# Limit on saved time, in shadow runs. It prevents a day full of shadow runs after a day with none.
 _MOST_CREDIT = 4.0
 # Quantised ranges may cut off a few values to make codes finer. Inputs that exceed a range by more than this share of
 # the range differ from the inputs that determined it.
@@ -111,7 +111,7 @@ class Terms:
 
     @classmethod
     def of(cls, verdict: Mapping[str, Any] | None, share: float) -> Terms:
-        """Return the terms of a verdict, which may come from a file. Without a verdict, there are no limits."""
+        """Return the terms of a verdict, which may come from a file. If there is no verdict, there are no limits."""
         found = verdict or {}
         checks = found.get("limits") or [found]
         limits = []
@@ -211,7 +211,7 @@ class Watch:
         expected = seconds if self._expected_seconds is None else self._expected_seconds
         if self._leave and (self._credit_seconds >= expected or self._urgent) and self.join(0):
             start = time.perf_counter()
-            # The application may overwrite its inputs as soon as it has the answer.
+            # The application may overwrite inputs as soon as it has the answer.
             copies = [array.copy() for array in inputs]
             self._thread = Thread(target=self._shadow, args=(copies, list(outputs)), name="odc-shadow", daemon=True)
             self._thread.start()
@@ -332,7 +332,7 @@ class Watch:
 
 
 def _meters(known: Sequence[MeasuredOutput], expected: Sequence[Array]) -> list[ErrorMeter]:
-    """Return a meter for each output in ``expected``. Without known answers, all outputs count as answers."""
+    """Return a meter for each output in ``expected``. By default, all outputs count as answers."""
     known = known if len(known) == len(expected) else [MeasuredOutput()] * len(expected)
     all_are = not any(output.answers for output in known)
     return [
@@ -350,7 +350,8 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-# Saturation. Some tensors always have saturated codes, for example after a ReLU. The verdict's samples identify them.
+# Saturation. Some tensors always have saturated codes, for example after a ReLU. The verdict's samples identify these
+# tensors.
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,7 +367,7 @@ class InputRange:
         """Return the number of elements outside the range, including NaN, or 0 for inputs that are codes."""
         if not value.size or value.dtype.kind != "f":
             return 0
-        # With a NaN, both comparisons are false.
+        # With a NaN, the two comparisons are false.
         if np.minimum.reduce(value, axis=None) >= self.low and np.maximum.reduce(value, axis=None) <= self.high:
             return 0
         return value.size - int(np.count_nonzero((value >= self.low) & (value <= self.high)))
@@ -421,7 +422,7 @@ class EndCounter:
             counts[2] += value.size
 
     def take(self) -> dict[str, tuple[float, float]]:
-        """Return the shares of codes at both ends by tensor name, counted since the last call."""
+        """Return the shares of codes at the two ends by tensor name, counted since the last call."""
         counts, self._counts = self._counts, {}
         return {name: (low / size, high / size) for name, (low, high, size) in counts.items()}
 
@@ -438,7 +439,7 @@ def excess(shares: Mapping[str, Sequence[float]], normal: Mapping[str, Sequence[
 
 
 def normal_shares(executor: Executor, samples: Sequence[Sequence[Any]]) -> dict[str, list[float]]:
-    """Return the shares of codes at both ends by tensor name, in runs of a quantised model on some of ``samples``."""
+    """Return the shares of codes at the two ends by tensor name, in runs of a quantised model on some ``samples``."""
     counter = EndCounter(executor.graph)
     for sample in spread(samples, _SAMPLES):
         executor.run(sample, watch=counter)

@@ -1,7 +1,7 @@
 """The compile process, started by :class:`odc_mlir.runtime.auto.jobs.Supervisor` with a job on standard input.
 
-It quantises, checks and compiles a model, and stores the result or the reason for a failure in the cache. It holds the
-lock of the result's key, limits its own time and memory, and ends when no session wants the result. It prints its
+It quantises, checks and compiles a model, and stores the result or the reason for a failure in the cache. The worker
+holds the lock of the result's key, limits time and memory, and ends when no session wants the result. It prints the
 progress to standard output.
 """
 
@@ -177,7 +177,7 @@ class Worker:
         result.compiled, result.level, result.stage = compiled.name, str(level), None
 
     def _measure(self, level: Level, compiled: Path, source: Path, work: Path) -> None:
-        """Raise SlowerError unless the compiled model is faster than the active executor and than the competitor."""
+        """Raise SlowerError if the compiled model is slower than the active executor or than the competitor."""
         job, result = self.job, self.result
         shapes = tuple(map(tuple, job.shapes))
         rivals = {"original" if job.rival is None else "direct": Path(job.rival or job.model)}
@@ -301,7 +301,7 @@ def _kind_of(error: errors.OdcError) -> str:
 
 
 def limit_resources(seconds: float, memory_bytes: int) -> None:
-    """Limit the time and memory of this process, and lower its priority."""
+    """Limit the time and memory of this process, and lower the priority."""
     Limits(seconds, memory_bytes).hold_this_process()  # the alarm below needs the interpreter's lock
 
     def expired(_signal: int, _frame: FrameType | None) -> None:
@@ -339,7 +339,7 @@ def read_job() -> Job:
 
 
 def main() -> int:
-    """Do the job on standard input. Return 0 if its result is in the cache."""
+    """Do the job on standard input. Return 0 if the result is in the cache."""
     job = read_job()
     os.umask(0o077)  # results and files of plugins are private
     os.environ[CACHE_VARIABLE] = job.folder  # compilations use the same cache

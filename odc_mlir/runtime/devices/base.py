@@ -19,7 +19,7 @@ MemoryModel = Literal["parity", "strict"]
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """An input or output of a loaded program: its name, element type and shape."""
+    """An input or output of a loaded program: name, element type and shape."""
 
     name: str
     dtype: str
@@ -47,12 +47,12 @@ class DeviceProgram(Protocol):
 
 @runtime_checkable
 class ModelledProgram(DeviceProgram, Protocol):
-    """A program of a modelled machine, whose cycles follow from the program alone."""
+    """A program of a machine with modelled cycles, which follow from the program alone."""
 
     target: Target
 
     def measure(self, memory_model: MemoryModel = "parity") -> DeviceResult:
-        """Return counters of one execution, independent of data. Raises UnsupportedError without counters."""
+        """Return counters of one execution, independent of data. Raises UnsupportedError if there are none."""
 
 
 @runtime_checkable
@@ -65,7 +65,7 @@ class ExplainedProgram(ModelledProgram, Protocol):
 
 @runtime_checkable
 class DirectProgram(DeviceProgram, Protocol):
-    """A program that runs in this process and cannot fail if its inputs fit."""
+    """A program that runs in this process and cannot fail if the inputs fit."""
 
     def step(self, reads: Sequence[int], writes: Sequence[int]) -> Step:
         """Return the step that runs the program: ``reads`` and ``writes`` are graph tensors in the order of ports."""
@@ -101,7 +101,7 @@ class DivisibleProgram(DeviceProgram, Protocol):
 
 @runtime_checkable
 class ExaminingDevice(Protocol):
-    """A device that can check a binary without loading it."""
+    """A device that can check a binary before loading it."""
 
     def examine(self, data: bytes, plan: Plan, machine: str | None) -> str | None:
         """Return why ``data`` of a package with ``plan`` does not run on ``machine`` (None: any), or None if it runs.
@@ -112,8 +112,7 @@ class ExaminingDevice(Protocol):
 
 @runtime_checkable
 class Device(Protocol):
-    """A device that runs binaries. Its entry in the group ``odc_mlir.devices`` has the binaries' file extension as
-    name.
+    """Device that runs binaries. Entries of the group ``odc_mlir.devices`` have the binaries' file extension as name.
 
     If binaries are machine code for this process, the device also has ``runs_code = True`` (:func:`runs_code`).
     """
@@ -123,7 +122,7 @@ class Device(Protocol):
     """Whether the device is a simulator. It is much slower than its hardware, so applications use other devices."""
 
     def attached(self) -> Sequence[str]:
-        """Return the targets of attached hardware, best first. Sessions without ODC_TARGET compile for the first."""
+        """Return the targets of attached hardware, best first. By default, sessions compile for the first."""
 
     def load(self, data: bytes) -> DeviceProgram:
         """Check and load a binary. Raises OdcError for a damaged binary and for another machine."""
@@ -133,7 +132,7 @@ def tolerance_of(program: object) -> float:
     """Return the allowed difference of float results from host kernels, as a share of the largest value.
 
     The tolerance covers any order of summation in float32, and is far below a step of an 8-bit code. A program's
-    attribute ``tolerance`` raises it, for machines whose name requests a lower precision.
+    attribute ``tolerance`` raises it if the name of the machine requests a lower precision.
     """
     return min(float(getattr(program, "tolerance", 1e-4)), 0.1)
 

@@ -32,7 +32,7 @@ _NOT_ALLOWED = "an input or a computed index is outside the tensor that it index
 
 
 class NativeProgram:
-    """A loaded segment with its memory. Only one run is possible at a time."""
+    """A loaded segment with memory. Only one run is possible at a time."""
 
     def __init__(self, segment: NativeSegment) -> None:
         self.inputs = tuple(Port(port.name, port.dtype, port.shape) for port in segment.inputs)

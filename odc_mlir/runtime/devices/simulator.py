@@ -67,7 +67,7 @@ class SimulatorDevice:
     simulated = True
 
     def attached(self) -> Sequence[str]:
-        """Return no targets: a simulator runs only if its target is named."""
+        """Return no targets: a simulator runs only if the user names a target."""
         return ()
 
     def examine(self, data: bytes, plan: Plan, machine: str | None) -> str | None:

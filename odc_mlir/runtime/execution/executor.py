@@ -40,7 +40,7 @@ from odc_mlir.runtime.kernels.resource import Variable
 DEFAULT_MAX_BYTES = 768 << 20
 Shapes = tuple[tuple[int, ...], ...]
 
-# Number of prepared graphs that are kept, one per set of input shapes. The least recently used one is replaced.
+# Number of prepared graphs that are kept, one per set of input shapes. The least recently used graph is replaced.
 _SHAPES_KEPT = 4
 
 
@@ -48,8 +48,8 @@ class Executor:
     """Execution of ``units`` of ``graph``. Kernels are prepared once for each set of input shapes.
 
     ``max_bytes`` limits the operands and results that are live at one time (default: the environment variable
-    ODC_MAX_ACTIVATION_BYTES, else 768 MiB). Temporaries of kernels do not count. ``resize``: accept inputs whose static
-    dimensions differ from the model's. ``context``: settings of all kernels. ``calls``: set for executors of subgraphs.
+    ODC_MAX_ACTIVATION_BYTES, else 768 MiB). Temporaries of kernels do not count. ``resize``: accept inputs with static
+    dimensions that differ from the model's. ``context``: settings of all kernels. ``calls``: set for subgraphs.
 
     These keep values from run to run until :meth:`reset`: variable tensors (initially real zero), the graph's states,
     resource variables, hash tables and random number generators. A failed run does not change the graph's states.
@@ -108,7 +108,7 @@ class Executor:
         return {}
 
     def close(self) -> None:
-        """End the threads of native code. The next run starts them again."""
+        """End the threads of native code. The next run starts threads again."""
 
     def reset(self) -> None:
         """Reset all state. Raises AllocationError if the variables need more than ``max_bytes``."""
@@ -402,7 +402,7 @@ def _limit_from_environment() -> int:
 def decode_constants(graph: Graph) -> None:
     """Evaluate every DEQUANTIZE of a constant, so that kernels can prepare the result as a constant.
 
-    A DEQUANTIZE that its kernel rejects stays, and fails in the run.
+    A DEQUANTIZE that the kernel rejects stays, and fails in the run.
     """
 
     for item in graph.nodes:

@@ -29,7 +29,7 @@ from odc_mlir.ops.spec import Blockwise, Callee, Node, OpSpec, TensorInfo
 
 @dataclass(slots=True)
 class GraphNode:
-    """An operator with the tensor indices of its operands (-1 if omitted) and results.
+    """An operator with the tensor indices of operands (-1 if omitted) and results.
 
     ``calls``: graphs that control flow may run, by subgraph index in the operator's options
     """
@@ -91,7 +91,7 @@ class Graph:
 
     @property
     def results(self) -> tuple[int, ...]:
-        """Tensors whose values outlive a run: outputs and states."""
+        """Tensors with values that outlive a run: outputs and states."""
         return (*self.outputs, *(state.output for state in self.states))
 
     def input_infos(self) -> tuple[TensorInfo, ...]:
@@ -164,7 +164,7 @@ class _GraphBuilder:
         return self._graphs[subgraph]
 
     def _bare_graph(self, model: Model, index: int) -> Graph:
-        """Build one subgraph. Its calls are not linked. Check only the order of its operators."""
+        """Build one subgraph. Calls in the subgraph are not linked. Check only the order of operators."""
         record, constants = model.subgraphs[index], model.constants(index)
         named = record.named()
         tensors = tuple(tensor_info(named, constants, i) for i in range(len(named)))
@@ -301,7 +301,7 @@ def _code_by_blocks(
 def _check_operators(graph: Graph) -> None:
     computed = {index for item in graph.nodes for index in item.outputs}
     for item in graph.nodes:
-        # Ignore declared shapes of computed tensors: some files have stale shapes, and runs infer them anyway.
+        # Ignore declared shapes of computed tensors. Some files have stale shapes, and runs infer all shapes.
         operands = tuple(
             replace(info, shape=None) if info is not None and index in computed else info
             for index, info in zip(item.inputs, item.node.operands, strict=True)

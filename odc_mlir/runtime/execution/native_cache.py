@@ -1,7 +1,7 @@
 """Cache of native code for models compiled on this machine. Later processes need not compile these models.
 
 Keys of packages depend on the model's bytes, the processor and the files of the compiler. Damaged and untrusted
-packages are compiled again. Without a usable cache, every process compiles.
+packages are compiled again. If the cache is not usable, every process compiles.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class _DeviceRun(Protocol):
 
 
 def check_plan(plan: Plan, graph: Graph, location: str = "plan.json") -> None:
-    """Check that a plan fits its model. Raises PackageError.
+    """Check that a plan fits the model. Raises PackageError.
 
     Inputs and outputs must equal the graph's. Every operator must run in exactly one step, after all operands exist. A
     segment must bind every tensor that an operator reads from outside, and every tensor that is read outside.
@@ -106,8 +106,8 @@ _REPLAYED = 16  # runs between copies of the device's states
 class SegmentUnit:
     """A segment on ``device``. ``failure``: why host kernels run the segment instead, None while the device works.
 
-    The first run writes the states to the device. Afterwards only the device has them. To continue after a failure of
-    the device, the unit keeps a copy of the states and all inputs since that copy. The copy is at most 16 runs old.
+    The first run writes the states to the device. Afterwards only the device has the states. To continue after a
+    failure of the device, the unit keeps a copy of the states, at most 16 runs old, and all later inputs.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class SegmentUnit:
         return counters.get("cycles")
 
     def prepare(self, shaped: SpecializedGraph) -> Step | None:
-        """Return the step of the loaded program, if any. Prepare host kernels if they run the segment."""
+        """Return the step of the loaded program, if any. Prepare host kernels if host kernels run the segment."""
         if self.failure is not None:
             for index in self.step.operators:
                 shaped.prepare(index)
@@ -183,7 +183,7 @@ class SegmentUnit:
         return program.step(self.reads, self.writes) if fits else None
 
     def inner_bytes(self, shaped: SpecializedGraph) -> int:
-        """Return 0: a device has its own memory."""
+        """Return 0, because a device has separate memory."""
         return 0
 
     def run(self, frame: Frame) -> None:

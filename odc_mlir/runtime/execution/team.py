@@ -19,7 +19,7 @@ class Team:
     """``size`` threads: the caller's thread, and threads that start with the first run.
 
     The started threads end with :meth:`close`, or when the team is garbage-collected. Only one run is possible at a
-    time. A forked process starts its own threads.
+    time. A forked process starts new threads.
     """
 
     def __init__(self, size: int) -> None:

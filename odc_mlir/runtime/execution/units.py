@@ -69,7 +69,7 @@ class Variants:
         self._kept: list[OrderedDict[OperandShapes, Variant]] = [OrderedDict() for _ in graph.nodes]
 
     def get(self, index: int, shapes: OperandShapes) -> Variant:
-        """Return operator ``index`` for operands of ``shapes``. Raises ModelError if it rejects them."""
+        """Return operator ``index`` for operands of ``shapes``. Raises ModelError if the operator rejects these."""
         kept = self._kept[index]
         variant = kept.get(shapes)
         if variant is None:
@@ -103,7 +103,7 @@ class Variants:
 
 
 class SpecializedGraph:
-    """``graph`` specialised for inputs of ``input_shapes``. Raises ModelError if an operator rejects its operands.
+    """``graph`` specialised for inputs of ``input_shapes``. Raises ModelError if an operator rejects the operands.
 
     ``tensors`` and ``nodes`` have the inferred shapes. A dimension that depends on values stays None. Operators in
     ``open`` have operands of unknown shape. Every run prepares these operators. The executor sets ``peak_bytes``, the
@@ -137,7 +137,7 @@ class SpecializedGraph:
         return self._chosen[index].kernel
 
     def prepare(self, index: int) -> None:
-        """Prepare the kernel of operator ``index`` if its operand shapes are known. Raises OdcError if this fails."""
+        """Prepare the kernel of operator ``index`` if all operand shapes are known. Raises OdcError if this fails."""
         if index not in self.open:
             self.kernel(index)
 
@@ -172,7 +172,7 @@ def guarded(node: Node, action: str, call: Callable[[], T]) -> T:
 
 
 def name_operator(node: Node, error: OdcError) -> None:
-    """Add operator and tensor to an error that does not name them."""
+    """Add operator and tensor to an error that names neither."""
     error.op = error.op or node.spec.name
     error.tensor = error.tensor or node.name
 
@@ -222,7 +222,7 @@ class Unit(Protocol):
     writes: tuple[int, ...]
 
     def prepare(self, shaped: SpecializedGraph) -> Step | None:
-        """Prepare kernels. Return the step that runs the unit without a frame, or None if the unit needs a frame."""
+        """Prepare kernels. Return the step that runs the unit with no frame, or None if the unit needs a frame."""
 
     def inner_bytes(self, shaped: SpecializedGraph) -> int:
         """Return the peak in bytes of live activations inside the unit, except operands and results of the unit."""
@@ -325,7 +325,7 @@ class Frame:
         return self.shaped.tensors[index].array() if found is None else found
 
     def put(self, found: Mapping[int, Array]) -> None:
-        """Set tensors to the arrays ``found``. For a variable, overwrite its contents."""
+        """Set tensors to the arrays ``found``. For a variable, overwrite the contents."""
         for index, value in found.items():
             if index in self.variables:
                 self.variables[index][...] = value
@@ -405,7 +405,7 @@ class MakeExecutor(Protocol):
 class Calls:
     """Data shared by the executors of a model and of its subgraphs.
 
-    The first call of a subgraph creates its executor. ``max_bytes`` limits the activations of all active calls.
+    The first call of a subgraph creates the executor. ``max_bytes`` limits the activations of all active calls.
     """
 
     def __init__(self, context: Context, max_bytes: int, make: MakeExecutor) -> None:
@@ -425,7 +425,7 @@ class Calls:
             executor.clear_variables()
 
     def abandon(self) -> None:
-        """Drop the current run, whose thread does not exist in this forked process."""
+        """Drop the current run, because the thread of it does not exist in this forked process."""
         self._depth = self._count = self._outer_bytes = 0
         self._watch = None
         self._executors = {}

@@ -88,7 +88,7 @@ def planned(
 
 @contextmanager
 def given_values(node: Node, operands: Iterable[int]) -> Iterator[None]:
-    """Convert a ModelError about the values of ``operands`` to InputError, unless all ``operands`` are constants."""
+    """Convert a ModelError about the values of ``operands`` to InputError if not all ``operands`` are constants."""
     try:
         yield
     except ModelError as error:
@@ -133,7 +133,7 @@ def signed_codes(node: Node, info: TensorInfo, values: Array) -> Array:
 
 
 def check_scales(node: Node, info: TensorInfo, scales: Sequence[float]) -> None:
-    """Raise ModelError unless every scale is positive and finite."""
+    """Raise ModelError if a scale is not positive and finite."""
     for scale in scales:
         if not 0 < scale < math.inf:
             raise node.error(f"scale {scale} of tensor {info.name!r} must be positive and finite")
@@ -179,7 +179,7 @@ def is_quantised(info: TensorInfo) -> bool:
 def real_clamp(node: Node, *, finite: bool = True) -> Clamp | None:
     """Return the fused activation of real numbers or plain integers, applied in place, or None.
 
-    Unless ``finite`` is False, real numbers are also limited to the largest finite numbers, as in TensorFlow Lite.
+    If ``finite``, real numbers are also limited to the largest finite numbers, as in TensorFlow Lite.
     """
     activation, info = fused_activation(node), node.results[0].info
     if info.kind == "float" and activation in _REAL_ACTIVATIONS:
@@ -197,7 +197,7 @@ def real_clamp(node: Node, *, finite: bool = True) -> Clamp | None:
 
 
 def limits_of(dtype: np.dtype, least: float | None, most: float | None) -> tuple[Any, Any]:
-    """Return both bounds as arrays of ``dtype`` and rank 0. A missing bound is the type's limit."""
+    """Return the two bounds as arrays of ``dtype`` and rank 0. A missing bound is the type's limit."""
     if dtype.kind == "f":
         ends: tuple[Any, Any] = (-np.inf, np.inf)
     else:
@@ -212,7 +212,7 @@ def ints(array: Array) -> tuple[int, ...]:
 
 
 def wanted_sizes(node: Node, shape: Array) -> tuple[int, ...]:
-    """Return the sizes in a shape operand. Raises InputError for invalid sizes and for too large results."""
+    """Return the sizes in a shape operand. Raises InputError for invalid sizes and results that are too large."""
     sizes = ints(shape)
     if shape.ndim > 1 or any(size < 0 for size in sizes):
         raise input_error(node, f"the shape {shape.tolist()} must be a list and must not have negative sizes")
@@ -238,7 +238,7 @@ def single(node: Node, array: Array, what: str) -> Array:
 
 
 def check_index(node: Node, indices: Array, size: int, what: str) -> None:
-    """Raise InputError unless every index is in ``[0, size)``."""
+    """Raise InputError if an index is not in ``[0, size)``."""
     if not indices.size:
         return
     if indices.dtype.kind == "i":  # as unsigned numbers, negative indices are too large

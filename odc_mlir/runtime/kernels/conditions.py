@@ -1,7 +1,7 @@
 """Check that a host kernel can run an operator, without running it.
 
-A kernel rejects types, scales, options and constants during its preparation. The compiler and the check of packages
-call :func:`refusal`.
+A kernel rejects types, scales, options and constants when it is prepared. Compiler and package check call
+:func:`refusal`.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def check_filter(node: Node, values: Array) -> None:
 def placed_window(
     node: Node, options: common.WindowOptions, kernel: tuple[int, int], shape: tuple[int, ...], channels: int
 ) -> convolution.Window:
-    """Return the window over an input of ``shape`` with its padding. Raises an error for too large results."""
+    """Return the window over an input of ``shape`` with padding. Raises an error for results that are too large."""
     rows, columns = common.place_window(node, options.stride, options.padding, kernel, shape[1:3], options.dilation)
     common.check_elements(node, (shape[0], rows.output, columns.output, channels), node.results[0].dtype)
     pads = (rows.before, columns.before, rows.after, columns.after)

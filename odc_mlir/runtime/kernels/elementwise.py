@@ -31,7 +31,7 @@ def broadcasting(
 ) -> Execute:
     """Return the kernel of a two-operand function. The kernel rejects operands that do not broadcast.
 
-    ``few`` replaces ``compute`` for small results, whose temporaries fit into the caches. ``check`` rejects shapes.
+    ``few`` replaces ``compute`` for results so small that temporaries fit into the caches. ``check`` rejects shapes.
     """
     a_of, b_of, dtype = common.fetch(node, 0), common.fetch(node, 1), node.results[0].dtype
     a_shape: tuple[int, ...] | None = None

@@ -28,7 +28,7 @@ _HYBRID_ROWS = 1 << 10  # number of real activation rows to quantise at a time
 def fully_connected(node: Node) -> Execute:
     """Multiply ``x``, read as ``[rows, I]``, by weights ``[O, I]`` and add the bias: ``[rows, O]``.
 
-    8-bit codes are requantised in fixed point, as in TFLite up to 2.19, unless the run selects newer numerics.
+    8-bit codes are requantised in fixed point, as in TFLite up to 2.19, if the run does not select newer numerics.
     """
     w_info, bias_info = node.operand(1), node.optional(2)
     outputs, inputs = w_info.static_shape

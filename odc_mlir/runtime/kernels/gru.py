@@ -50,7 +50,7 @@ def gru(node: Node) -> Execute:
 
 
 class _GruCell:
-    """Cell whose matrices hold the gates in the order update, reset, new state."""
+    """Cell with matrices for the gates in the order update, reset, new state."""
 
     def __init__(self, values: Values, by_state: str, by_input: str) -> None:
         self._inputs, self._input_bias = values[by_input].T, values.get(f"{by_input}_bias", np.float32(0))

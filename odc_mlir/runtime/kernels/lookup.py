@@ -60,7 +60,7 @@ def _scaled_lookup(node: Node, table: TensorInfo, out: TensorInfo) -> Execute:
 
 
 def embedding_lookup_sparse(node: Node) -> Execute:
-    """Sum weighted rows of operand 4 whose indices agree in all but the last entry.
+    """Sum weighted rows of operand 4 with indices that agree in all but the last entry.
 
     The option ``combiner`` determines the combination of neighbouring rows with the same index. Indices should be
     sorted. If an index occurs again later, more rows are added to the result, and the combiner's norm divides the sum.
@@ -123,7 +123,7 @@ def lsh_projection(node: Node) -> Execute:
     """Compute bits: 1 if the weighted sum of the hashes of the input's rows is positive.
 
     Entries of operand 0 seed the hashes. A dense projection has one bit per entry. A sparse projection has a number per
-    row of operand 0: the row's bits, with the row's index above them.
+    row of operand 0: the row's bits, with the row's index in higher bits.
     """
     dense, info = is_dense(node), node.operand(1)
     if info.info.kind in ("string", "handle", "block") or info.info.bits < 8:

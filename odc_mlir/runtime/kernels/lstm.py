@@ -165,7 +165,7 @@ class _RealCell:
         return self._projected(output), cell
 
     def _finished(self, gate: str, parts: Mapping[str, Array], cell: Array | None) -> Array:
-        """Return a gate's argument: its sums plus the peephole's contribution, normalised."""
+        """Return a gate's argument: the sums plus the peephole's contribution, normalised."""
         sums, peephole, norm, bias = parts[gate], self._peepholes[gate], self._norms[gate], self._biases[gate]
         if peephole is not None and cell is not None:
             sums = sums + peephole * cell
@@ -240,7 +240,7 @@ class _Scales:
         return exponent, scale
 
     def _hidden(self) -> tuple[float, int]:
-        """Return scale and zero point of the hidden values. Without projection, the output's scale applies."""
+        """Return scale and zero point of the hidden values. If there is no projection, the output's scale applies."""
         hidden = self._intermediate(_HIDDEN)
         if hidden is not None:
             return hidden

@@ -129,8 +129,8 @@ def _product_of_codes(
 ) -> Callable[[Array, Array, Callable[[Array, Place], Array]], Array]:
     """Return a function that computes exact products ``a [..., M, K] @ b [..., K, N]`` of codes by BLAS, in parts.
 
-    ``a_zeros`` has one element, ``b_zeros`` one or one per column. The function's third argument maps sums and the
-    position of the sums (empty for the whole product) to results of ``dtype``.
+    ``a_zeros`` has one element. ``b_zeros`` has one element, or one per column. The function's third argument maps sums
+    and the position of the sums (empty for the whole product) to results of ``dtype``.
     """
     wide, a_zero, zeros = np.dtype(sums), int(a_zeros[0]), {int(b_zeros.min()), int(b_zeros.max())}
     a_shift, b_shift = (shift if shift.any() else None for shift in (a_zeros, b_zeros))

@@ -19,7 +19,7 @@ _NOWHERE = -(1 << 31)
 
 
 def convolution_2d_transpose_bias(node: Node) -> Execute:
-    """Return the kernel of a TRANSPOSE_CONV whose result size follows from filter, stride and padding."""
+    """Return the kernel of a TRANSPOSE_CONV with a result size that follows from filter, stride and padding."""
     x_of = fetch(node, 0)
     builtin = mediapipe.transposed_node(node, TensorInfo("", "int32", (4,)))
     run = builtin.spec.kernel_function(builtin)

@@ -1,4 +1,4 @@
-"""Reductions over axes, and running sums along one."""
+"""Reductions over axes, and running sums along an axis."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def reduce_sum(node: Node) -> Execute:
 
 
 def reduce_prod(node: Node) -> Execute:
-    """Multiply operand 0 over the axes in operand 1. Integers without a scale wrap around."""
+    """Multiply operand 0 over the axes in operand 1. Integers that have no scale wrap around."""
     info, out = node.operand(0), node.results[0]
     dtype = info.info.numpy
     if info.dtype == "bool":
@@ -137,7 +137,7 @@ reduce_all = partial(_over_axes, compute=lambda x, axes, keep: reduce(np.logical
 
 
 def cumsum(node: Node) -> Execute:
-    """Compute the running sum along the axis in operand 1, without the element itself if ``exclusive``."""
+    """Compute the running sum along the axis in operand 1. ``exclusive`` sums leave out the element itself."""
     info = node.operand(0)
     exclusive, reverse = bool(option(node, "exclusive")), bool(option(node, "reverse"))
     require_dtype(node, info, "float32", *_PLAIN)

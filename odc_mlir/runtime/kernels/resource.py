@@ -1,7 +1,7 @@
 """Resource variables and hash tables.
 
 Handles are arrays of rank 0 that hold the resource itself. Resources live in the state of the run's context until it is
-reset, and operators of all subgraphs share them by name.
+reset, and operators of all subgraphs share resources by name.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ Values = Mapping[str, Array]
 
 
 class _RnnCell:
-    """Cell that adds an auxiliary input to its sums."""
+    """Cell that adds an auxiliary input to the sums."""
 
     def __init__(self, node: Node, values: Values, direction: str) -> None:
         self._node, self._values = node, values

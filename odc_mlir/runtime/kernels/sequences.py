@@ -138,7 +138,7 @@ def over_time(node: Node, layer: RecurrentLayer) -> Execute:
 def both_ways(node: Node, forward: RecurrentLayer, backward: RecurrentLayer, aux_weights: str) -> Execute:
     """Return the kernel that runs one layer forward and one backward. Results are concatenated or separate.
 
-    An auxiliary input with separate weights is added in both layers. Otherwise it is the backward layer's input.
+    An auxiliary input with separate weights is added in the two layers. Otherwise it is the backward layer's input.
     """
     x_of, merge, beside = fetch(node, 0), bool(option(node, "merge_outputs")), named(node, aux_weights) is not None
     aux_of = None if named(node, "aux_input") is None else fetch(node, position(node, "aux_input"))
@@ -170,7 +170,7 @@ def zero_of(info: TensorInfo) -> Array:
 
 
 def require_state(node: Node, name: str, size: int) -> None:
-    """Raise ModelError for a state tensor of static shape without ``size`` elements per sequence of the input."""
+    """Raise ModelError if a state tensor of static shape does not have ``size`` elements per sequence of the input."""
     x, info = node.operand(0).shape, named(node, name)
     batch = x[int(option(node, "time_major"))] if x is not None and len(x) == 3 else None
     if batch is None or info is None or info.shape is None or None in info.shape:
@@ -183,7 +183,7 @@ def require_state(node: Node, name: str, size: int) -> None:
 def state_of(
     node: Node, name: str, operands: Operands, batch: int, size: int, zero: Array | None = None
 ) -> tuple[Array, Array]:
-    """Return a state tensor and its contents as a read-only ``[batch, size]``.
+    """Return a state tensor and the contents as a read-only ``[batch, size]``.
 
     An omitted state is ``zero`` (default: 0.0, float32). Raises InputError for tensors of other sizes.
     """
@@ -237,7 +237,7 @@ def product(node: Node, infos: Sequence[TensorInfo], values: Sequence[Array]) ->
 
 
 def require_float(node: Node, *names: str) -> None:
-    """Raise UnsupportedError unless all present operands with these names are float32."""
+    """Raise UnsupportedError if a present operand with one of these names is not float32."""
     for name in names:
         info = named(node, name)
         if info is not None and info.dtype != "float32":
@@ -262,7 +262,7 @@ def real_vector(node: Node, info: TensorInfo, values: Array) -> Array:
 
 
 def real_activation(node: Node) -> Function:
-    """Return the fused activation as a function that does not modify its argument."""
+    """Return the fused activation as a function that does not modify the argument."""
     if fused_activation(node) == "sign_bit":
         return lambda x: np.signbit(x).astype(np.float32)
     clamp = real_clamp(node, finite=False)

@@ -1,4 +1,4 @@
-"""Operators that move elements without computing."""
+"""Operators that only move elements."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def padding(node: Node, shape: tuple[int, ...], pads: Array, value: Array | int)
 
 
 def pad_pairs(node: Node, shape: tuple[int, ...], pads: Array) -> list[tuple[int, int]]:
-    """Return the padding of each axis of ``shape``. Raises InputError unless all pairs are valid."""
+    """Return the padding of each axis of ``shape``. Raises InputError if a pair is invalid."""
     if pads.shape != (len(shape), 2) or pads.min(initial=0) < 0:
         raise common.input_error(node, f"the paddings {pads.tolist()} must be {len(shape)} pairs that are not negative")
     return [(int(a), int(b)) for a, b in pads]

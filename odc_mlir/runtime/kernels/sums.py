@@ -254,7 +254,7 @@ def centred(node: Node, weights: TensorInfo, values: Array, channel_axis: int) -
 
 
 def bias_of(operands: Sequence[Array | None], bias: TensorInfo | None, index: int) -> Array | None:
-    """Return the bias in this run, or None without a bias."""
+    """Return the bias in this run, or None if there is no bias."""
     if bias is None:
         return None
     return bias.array() if bias.is_const else operands[index]

@@ -27,7 +27,7 @@ _LARGEST_INPUT = 1 << 8  # largest magnitude of an 8-bit code minus its zero poi
 
 
 def svdf(node: Node) -> Execute:
-    """Filter ``x [N, I]`` to ``[N, F / rank]``. The memory ``[N, F * M]`` drops its oldest column."""
+    """Filter ``x [N, I]`` to ``[N, F / rank]``. The memory ``[N, F * M]`` drops the oldest column."""
     if node.operand(0).dtype == "int8":
         return _integer_svdf(node)
     sequences.require_float(node, "input", "bias", "state")

@@ -37,7 +37,7 @@ _CALL_ELEMENTS = 1 << 12
 
 
 class LaterTable(Generic[Table]):
-    """A table of 65,536 entries, created as soon as direct computations have cost as much as its creation."""
+    """A table of 65,536 entries, created as soon as direct computations have cost as much as creating a table."""
 
     def __init__(self, make: Callable[[], Table]) -> None:
         self._make = make
@@ -149,7 +149,7 @@ def log(node: Node) -> Execute:
     """Compute the natural logarithm. 8-bit codes of numbers <= 0 give the lowest code.
 
     16-bit codes of numbers <= 0 give the logarithm of half a step, the largest number that rounds to zero. The lowest
-    code would be far below all other logarithms. With LiteRT's numerics, they give the lowest code.
+    code would be far below all other logarithms. With LiteRT's numerics, these numbers give the lowest code.
     """
     out = node.results[0]
     if not out.info.is_integer:
@@ -197,7 +197,7 @@ def sqrt(node: Node) -> Execute:
 def rsqrt(node: Node) -> Execute:
     """Compute the reciprocal square root. Codes of numbers <= 0 give the largest code.
 
-    16-bit codes without zero points use tables with an error of at most two codes. With LiteRT's numerics, these
+    16-bit codes that have no zero point use tables with an error of at most two codes. With LiteRT's numerics, these
     functions use LiteRT's single table, which is less accurate near zero.
     """
     x, out = node.operand(0), node.results[0]

@@ -1,7 +1,7 @@
-"""Modelled time of the target, statistics of runs measured on this machine, and traces of both.
+"""Modelled time of the target, statistics of runs measured on this machine, and traces of target and machine.
 
 The modelled clock is a function of the package alone. Measured times include the simulator and thus differ from times
-of the target. Every number names its clock.
+of the target. Every number names a clock.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Modelled:
         return self.latency_ns / 1e6
 
     def to_dict(self) -> dict[str, float]:
-        """Return the latency and its parts, in milliseconds."""
+        """Return the latency and the parts, in milliseconds."""
         sums = {
             key: sum(getattr(part, f"{key}_ns") for part in self.parts) for key in ("npu", "host", "transfer", "switch")
         }

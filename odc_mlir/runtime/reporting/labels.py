@@ -22,7 +22,7 @@ Moved = Mapping[int, int]
 
 
 def check_class_order(chosen: Array, labels: Array, classes: int, model: str) -> None:
-    """Raise InputError if answers ``chosen`` equal ``labels``, both class numbers, after a renumbering."""
+    """Raise InputError if answers ``chosen`` equal ``labels`` after a renumbering of classes."""
     # If fewer answers are right even after renumbering, the inputs may also be wrong, such as mirrored images.
     least_renumbered_percent = 75.0
     moved = classes_moved(chosen, labels, classes)
@@ -46,9 +46,9 @@ def check_class_order(chosen: Array, labels: Array, classes: int, model: str) ->
 
 
 def classes_moved(chosen: Array, labels: Array, classes: int) -> Moved:
-    """Return the labels whose most frequent answer is another class, beyond chance, with this class.
+    """Return labels with another class as the most frequent answer, beyond chance, and this class.
 
-    The answered classes are distinct. A class that the model merely confuses with another one does not count.
+    The answered classes are distinct. A class that the model merely confuses with another class does not count.
     """
     chosen, labels = chosen.ravel(), labels.ravel()
     if not _are_of(chosen, classes) or not _are_of(labels, classes):
@@ -207,7 +207,7 @@ def misfit_text(found: Misfit, count: int, model: str) -> str:
 
 
 def unscored_text(places: Sequence[int]) -> str:
-    """Return a message about columns whose labels are equal for all samples."""
+    """Return a message about columns with equal labels for all samples."""
     return (
         f"{scores.same_labels_text(places)} and cannot score these columns: limits also apply without labels; "
         "give samples for which they vary"
@@ -419,7 +419,7 @@ class _Explained:
         return -self.related * math.sqrt(count) > scores.DEVIATIONS and self.at_best >= _LEAST_EXPLAINED
 
     def is_near(self, count: int) -> bool:
-        """Return whether labels correlate with answers and are close to them."""
+        """Return whether labels correlate with answers and are close to answers."""
         return self.is_related(count) and self.as_given > _LEAST_EXPLAINED * self.at_best
 
 

@@ -104,7 +104,7 @@ class ErrorMeter:
             piece = slice(start, start + _PIECE_ELEMENTS)
             largest = max(largest, self._add_piece(a[piece], b[piece], 0.0 if exact else self._tolerance.rtol))
         self._max_abs = max(self._max_abs, largest)
-        has_distance = not a.size or self._finite > before  # False for records without finite values
+        has_distance = not a.size or self._finite > before  # False for records with no finite values
         self._records += has_distance
         if a.dtype.kind != "c":
             self._largest += [largest] if has_distance else []
@@ -122,7 +122,7 @@ class ErrorMeter:
             self.add(reference, other)
 
     def _add_piece(self, a: Array, b: Array, rtol: float) -> float:
-        """Add a part of a record. Return its largest absolute difference."""
+        """Add a part of a record. Return the largest absolute difference in the part."""
         same = a == b
         wide = np.complex128 if a.dtype.kind == "c" or b.dtype.kind == "c" else np.float64
         x, y = a.astype(wide), b.astype(wide)
@@ -178,7 +178,7 @@ class ErrorMeter:
         return max(-1.0, min(1.0, self._products / lengths)) if lengths else None
 
 
-# Intervals of results by operator, if its definition determines the range.
+# Intervals of results by operator, if the definition of the operator determines the range.
 INTERVALS = {"SOFTMAX": 1.0, "LOGISTIC": 1.0, "TANH": 2.0}
 
 
@@ -260,7 +260,7 @@ def compare(
     tolerance: Tolerance | None = None,
     others: Sequence[Sequence[Array]] | None = None,
 ) -> Comparison:
-    """Run both on every record, ``records[k][j]`` for input j, and compare outputs and common intermediates.
+    """Run the two on every record, ``records[k][j]`` for input j, and compare outputs and common intermediates.
 
     Outputs are matched by position, other tensors by name. Equal types are compared as codes, different types as real
     numbers. Inputs of either side's type are converted. ``others``: records for the other side, if the inputs differ.
@@ -280,7 +280,7 @@ def compare(
 
 
 class _Pair:
-    """A tensor of both graphs. ``output``: its position among the outputs, or None for an intermediate tensor."""
+    """A tensor of the two graphs. ``output``: position among the outputs, or None for an intermediate tensor."""
 
     def __init__(
         self,

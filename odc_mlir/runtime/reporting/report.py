@@ -1,10 +1,10 @@
 """The compile report: placement of every operator, and the modelled cost of one inference on the target.
 
-Names and meanings of keys do not change. The page docs/numbers.md lists them. There are two lower bounds of a segment's
-cycles. ``model_floor_cycles`` holds for any program. It is the largest of three quotients: byte-wide
+Names and meanings of keys do not change. The page docs/numbers.md lists all keys. There are two lower bounds of a
+segment's cycles. ``model_floor_cycles`` holds for any program. It is the largest of three quotients: byte-wide
 multiply-accumulates divided by the array's rate, results of these operators divided by requantisation lanes, and
 compulsory bytes divided by the rate of a port. Weights count by entropy, or by the bytes that our program stores if
-these are fewer. ``ideal_cycles`` also counts the instructions of our program, and its constants as stored.
+these are fewer. ``ideal_cycles`` also counts the instructions of our program, and constants as stored.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def byte_products(node: Node) -> int:
 def layer_floor(node: Node, target: Target, memory: str) -> dict[str, int]:
     """Return the lower bounds on cycles of an operator from the array, the lanes, and the port of the weights.
 
-    Inputs and outputs do not count, since they may stay inside the machine.
+    Inputs and outputs do not count, because these may stay inside the machine.
     """
     port = target.offchip if memory == "flash" else target.sram
     results = size(node.results[0]) if node.macs else 0
@@ -77,7 +77,7 @@ def coded_bytes(info: TensorInfo) -> float:
     return float(-(counts * np.log2(counts / max(1, counts.sum()))).sum() / 8)
 
 
-# By action: the key of its energy, and the simulator's counters of the action.
+# By action: the key of the energy, and the simulator's counters of the action.
 _ACTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "array": ("mac_pj", ("macs",)),
     "requantisation": ("requantisation_pj", ("requant",)),
@@ -93,7 +93,7 @@ _PJ_PER_UJ = 1e6
 def estimate(amounts: Mapping[str, float], macs: int, cycles: float, target: Target) -> dict[str, Any]:
     """Return the energy in microjoules of ``amounts`` (by resource), ``macs``, and background power during ``cycles``.
 
-    Keys: ``estimate_uj``, its bounds ``low_uj`` and ``high_uj`` (all figures at bounds), and ``parts_uj`` by action.
+    Keys: ``estimate_uj``, bounds ``low_uj`` and ``high_uj`` (all figures at bounds), and ``parts_uj`` by action.
     """
     counts = {**amounts, "macs": macs}
     spent = {action: sum(counts.get(key, 0) for key in keys) / _PJ_PER_UJ for action, (_, keys) in _ACTIONS.items()}
@@ -113,7 +113,7 @@ def estimate(amounts: Mapping[str, float], macs: int, cycles: float, target: Tar
 
 
 def total_energy(estimates: Iterable[Mapping[str, Any]], description: str | None) -> dict[str, Any]:
-    """Return the sum of the segments' energy estimates. ``description``: the figures behind them."""
+    """Return the sum of the segments' energy estimates. ``description``: the figures behind the estimates."""
     parts: Counter[str] = Counter()
     sums: Counter[str] = Counter()
     for one in estimates:

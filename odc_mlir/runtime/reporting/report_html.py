@@ -109,7 +109,7 @@ def _lines(item: OperatorCode) -> Iterator[Html]:
         yield tag("span", f"and {count_text(left)} more: odc-dump --listing", class_="note")
 
 
-# By resource in ``amounts``: its name, the key of its capacity per cycle in ``hardware``, and its unit.
+# By resource in ``amounts``: name, key of the capacity per cycle in ``hardware``, and unit.
 _ROOFS = {
     "sram": ("SRAM port", "sram_bytes_per_cycle", "byte over the SRAM port"),
     "offchip": ("off-chip port", "offchip_bytes_per_cycle", "byte over the off-chip port"),
@@ -179,7 +179,7 @@ def _shares(
 
 
 def steps(report: Mapping[str, Any]) -> Html:
-    """Draw the plan as a row of boxes: segments, and sequences of host operators between them."""
+    """Draw the plan as a row of boxes: segments, and sequences of host operators between segments."""
     segments = {item["name"]: item for item in report["partition"]["segments"]}
     boxes = [_box(name, list(found), segments) for name, found in groupby(_ran(report["layers"]), key=_place)]
     return tag("div", *boxes, class_="steps") if segments else Html("")

@@ -1,4 +1,4 @@
-"""The compile report for Python, notebooks and JSON files. Reports for targets without a time model have no times."""
+"""The compile report for Python, notebooks and JSON files. If a target has no time model, there are no times."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _ROWS = 12  # limit on rows of operators in text and notebooks
 
 @dataclass(frozen=True, slots=True)
 class ReportedOperator:
-    """An operator of the model. ``cycles``: 0 on the host. ``host_ns``: its modelled time on the host.
+    """An operator of the model. ``cycles``: 0 on the host. ``host_ns``: modelled time on the host.
 
-    ``name``: name of its result. ``op``: kind. ``placed``: npu or host. ``reason``: why it is on the host.
+    ``name``: name of the result. ``op``: kind. ``placed``: npu or host. ``reason``: why it is on the host.
     ``bound_by``: the engine that the operator keeps busy longest, ``host``, or a dash if unknown.
     """
 
@@ -64,7 +64,7 @@ class Report(dict[str, Any]):
 
     @property
     def operators(self) -> tuple[ReportedOperator, ...]:
-        """The model's operators, in its order."""
+        """The model's operators, in the order of the model."""
         same = ("name", "op", "placed", "segment", "reason", "macs", "cycles")
         return tuple(
             ReportedOperator(
@@ -111,7 +111,7 @@ class Report(dict[str, Any]):
 
 
 def small_table(lead: str, titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a sentence and a table as markup without style, for notebooks."""
+    """Return a sentence and a table as markup for notebooks, with no style."""
     from odc_mlir.pages.markup import joined, short_name, tag
 
     head = tag("tr", *(tag("th", title) for title in titles))
@@ -166,10 +166,10 @@ _OF_MODELS = frozenset({"latency_ms", "cycles", "operators", "to_html", "to_csv"
 
 
 class UnmodelledReport(Report):
-    """A report without cycles and times. Attributes that need these raise UnsupportedError."""
+    """A report that has no cycles and no times. Attributes that need these raise UnsupportedError."""
 
     def __getattribute__(self, name: str) -> Any:
-        """Return an attribute. Raises UnsupportedError for one that needs a modelled machine."""
+        """Return an attribute. Raises UnsupportedError if the attribute needs a modelled machine."""
         if name in _OF_MODELS:
             raise UnsupportedError(f"there is no model of code for {self['target']}", hint="measure its runs")
         return super().__getattribute__(name)
@@ -196,7 +196,7 @@ class UnmodelledReport(Report):
 
 
 def is_modelled(plan: Plan) -> bool:
-    """Return whether the package's machine has modelled cycles and times. Only machines with memories have them."""
+    """Return whether the package's machine has modelled cycles and times. Machines with memories have these."""
     return plan.memory is not None or plan.target in targets.names()
 
 

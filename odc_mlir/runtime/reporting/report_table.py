@@ -18,7 +18,7 @@ _CAUSES_SHOWN = 4
 
 
 def causes_of_segments(explanations: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Return cycles by cause, largest first. They add up to the cycles of explained segments."""
+    """Return cycles by cause, largest first. The cycles add up to the cycles of explained segments."""
     total: Counter[str] = Counter()
     for explanation in explanations:
         total.update(explanation.get("causes", {}))
@@ -36,7 +36,7 @@ def what_ifs(segments: Iterable[tuple[Mapping[str, Any], int]]) -> dict[str, dic
 
 
 def energy_line(energy: Mapping[str, Any]) -> str:
-    """Format the estimate of an inference's energy, with its bounds."""
+    """Format the estimate of an inference's energy, with bounds."""
     between = f"between {energy['low_uj']:.3g} and {energy['high_uj']:.3g}"
     return f"energy on the NPU, an estimate: {energy['estimate_uj']:.3g} uJ, {between} ({energy['estimated_with']})"
 

@@ -172,7 +172,7 @@ def by_chance(outputs: Sequence[Array], labels: Array) -> Chance | None:
 def guessing(outputs: Sequence[Array], labels: Array) -> Chance:
     """Return the chance level of guessing one of the classes of labels and answers.
 
-    If no label has the classes of most answers, they are unrelated, and only the labels' classes count.
+    If no label has the classes of most answers, classes are unrelated, and only the labels' classes count.
     """
     labels = as_classes(outputs, labels)
     chosen = chosen_classes(outputs, labels)
@@ -254,7 +254,7 @@ Reals = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """RMSE without outliers, before and after quantising. ``far``: number of outliers."""
+    """RMSE except outliers, before and after quantising. ``far``: number of outliers."""
 
     far: int
     before: float
@@ -287,7 +287,7 @@ class Scored:
     """Scores of a quantised model over all columns, and of single ``columns``, worst first.
 
     ``count``: number of scored columns. ``drop``: loss, common to columns of the same kind. ``column_drop``: loss of
-        the worst of these columns. ``near``: scores without outlying labels.
+        the worst of these columns. ``near``: scores over labels that are no outliers.
     """
 
     after: Mapping[str, float]
@@ -315,7 +315,7 @@ class Scored:
 class Scorer:
     """Scorer by ``labels`` of answers relative to the float model's ``answers`` (one array per sample).
 
-    ``before``: scores of the float model. ``unscored``: columns whose labels never vary
+    ``before``: scores of the float model. ``unscored``: columns with labels that never vary
     """
 
     def __init__(self, answers: Sequence[Array], labels: Array) -> None:
@@ -381,7 +381,7 @@ def _without_far(metric: str, near: Near | None) -> list[str]:
 
 
 def same_labels_text(places: Sequence[int]) -> str:
-    """Return a message about columns whose labels never vary."""
+    """Return a message about columns with labels that never vary."""
     named = 4
     some = ", ".join(map(str, places[:named])) + (", …" if len(places) > named else "")
     return f"labels of column{'s' if len(places) > 1 else ''} {some} are the same for all samples"

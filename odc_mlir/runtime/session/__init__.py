@@ -1,4 +1,4 @@
-"""Sessions: a model, its buffers, and its life cycle from loading to running."""
+"""Sessions: model, buffers, and life cycle from loading to running."""
 
 from __future__ import annotations
 

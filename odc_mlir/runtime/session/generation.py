@@ -153,7 +153,8 @@ class TokenStep:
 class TokenStream:
     """A text in progress: ``length`` tokens and their cache rows, in the types of the step with the fewest tokens.
 
-    The step with the most tokens reads prompts, padded in front. The mask hides padding, whose cache rows are dropped.
+    The step with the most tokens reads prompts, padded at the front. The mask hides padding. Cache rows of padding are
+    dropped.
     """
 
     def __init__(self, steps: Iterable[TokenStep]) -> None:

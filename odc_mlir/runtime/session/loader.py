@@ -119,9 +119,9 @@ class Choices:
 class Loader:
     """The model of a session and the settings for it. Raises SessionError for an empty model.
 
-    A strict loader raises PackageError if compiled parts of the package cannot be used. Without ``source``, there is no
-    model yet. ``inputs`` and ``outputs``: the user's ports. ``input_shapes``: requested shapes in the model's layout.
-    ``output_shapes``: the model's shapes or, after :meth:`open`, the shapes of the prepared model.
+    A strict loader raises PackageError if compiled parts of the package cannot be used. If ``source`` is None, there is
+    no model yet. ``inputs`` and ``outputs``: the user's ports. ``input_shapes``: requested shapes in the model's
+    layout. ``output_shapes``: the model's shapes or, after :meth:`open`, the shapes of the prepared model.
     """
 
     def __init__(self, choices: Choices, source: Source | None = None) -> None:
@@ -161,7 +161,7 @@ class Loader:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the model, the key of its records and compiled files."""
+        """SHA-256 of the model, the key of records and compiled files."""
         if self._digest is None:
             self._digest = model_digest(self.source)
         return self._digest
@@ -186,7 +186,7 @@ class Loader:
         return self.settings.get("WORKSPACE_DIR") if chosen is None else chosen
 
     def workspace_file(self, name: str) -> Path:
-        """Return the path of a file in the workspace. Raises SessionError without a workspace."""
+        """Return the path of a file in the workspace. Raises SessionError if no workspace is set."""
         if not self.workspace:
             raise SessionError("the workspace is empty", hint="name a folder with set_workspace")
         return Path(self.workspace, name)
@@ -219,7 +219,7 @@ class Loader:
         return parse_assignments(self.settings.get("OP_BACKEND_MAP")) | self._by_index
 
     def port_to_change(self, what: str, index: int, choice: str) -> SessionPort:
-        """Return an input or output whose layout or type may still change. Messages name the property ``choice``."""
+        """Return an input or output if the layout and type may still change. Messages name the property ``choice``."""
         port = port_at(self.inputs if what == "input" else self.outputs, index, what)
         if self._signature is not None:
             raise SessionError(f"the {choice} must be set before configure_signature")
@@ -237,7 +237,7 @@ class Loader:
         return other
 
     def without_states(self) -> Loader:
-        """Return a loader of the same model with its declared states as inputs and outputs. Raises OdcError."""
+        """Return a loader of the same model with declared states as inputs and outputs. Raises OdcError."""
         records = copy.copy(self.source.records)
         records.metadata = [entry for entry in records.metadata if entry[0] != states.NAME]
         return self._of(records)
@@ -606,7 +606,7 @@ class Exchange:
         self.scheme = scheme
 
     def quantize(self, loader: Loader, *, io: str, check: bool) -> Path:
-        """Quantise the model with its recorded ranges, and return the file. Raises OdcError."""
+        """Quantise the model with the recorded ranges, and return the file. Raises OdcError."""
         from odc_mlir.quantizer.policy.verdict import FAILED, describe
         from odc_mlir.runtime.auto import build
 
@@ -639,6 +639,6 @@ class Exchange:
 
 
 def check_target(target: Any, error: type[SessionError] = SessionError) -> None:
-    """Raise ``error`` unless ``target`` has the form of a codegen target."""
+    """Raise ``error`` if ``target`` does not have the form of a codegen target."""
     if not isinstance(target, str) or not target.endswith(SUFFIX) or len(target) <= len(SUFFIX):
         raise error(f"the target is {target!r}, expected <extension>{SUFFIX}, such as npu{SUFFIX}")

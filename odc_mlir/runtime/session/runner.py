@@ -64,7 +64,7 @@ class SessionRecorder:
         self._choose(self._configs | found | ({PROFILE} & self._loader.prepare_configs))
 
     def add(self, config: str | int) -> None:
-        """Start a kind of measurement. Raise OptionError, or SessionError if there is no folder for its file."""
+        """Start a kind of measurement. Raise OptionError, or SessionError if there is no folder for the file."""
         name = check_choice("execute config", config, EXECUTE_CONFIGS)
         if name in _WRITE_FILES and not self._loader.workspace:
             raise SessionError(f"{name} writes to the workspace, which is empty", hint="name one with set_workspace")
@@ -96,7 +96,7 @@ class SessionRecorder:
         return place
 
     def write_measurements(self) -> None:
-        """Write requested measurements to the workspace, and discard them."""
+        """Write requested measurements to the workspace, and discard the measurements."""
         if TRACE in self._configs and self._measurement.events:
             self.save_trace(None)
         if PROFILE in self._configs and self._measurement.events:
@@ -146,7 +146,7 @@ class SessionRecorder:
         wanted: bool = False,
         watch: Watcher | None = None,
     ) -> list[Array]:
-        """Run ``executor`` and return its outputs. Raises the executor's errors.
+        """Run ``executor`` and return the outputs. Raises the executor's errors.
 
         Runs of the original model are recorded if ``wanted`` or if the user requested ranges. ``watch`` receives the
         tensors that any other model computes.
@@ -260,8 +260,7 @@ class Runner:
     def infer(self, values: Any) -> list[Array] | None:
         """Run on ``values`` and return the outputs, or return None if a conversion is necessary.
 
-        This is the fast path of most runs: arrays have the model's types and shapes, and buffers and layouts are not
-        set.
+        This is the fast path of most runs: arrays have the model's types and shapes. Buffers and layouts are unset.
         """
         loader = self._loader
         if self._out_buffers or type(values) is not list:
@@ -306,7 +305,7 @@ class Runner:
         return background
 
     def join(self) -> None:
-        """Wait for the end of a run in the background, and drop its outputs and error."""
+        """Wait for the end of a run in the background, and drop outputs and error."""
         if self._background is not None:
             self._background.join()
             self._background = None
@@ -329,7 +328,7 @@ class Runner:
                 _check_room(loader.outputs[index], buffer, math.prod(dim or 0 for dim in shape), SessionError)
 
     def deliver(self, outputs: list[Array]) -> None:
-        """Keep the outputs of a run, and copy them to the user's buffers."""
+        """Keep the outputs of a run, and copy the outputs to the user's buffers."""
         ports = self._loader.outputs
         values = [port.give(value) for port, value in zip(ports, outputs, strict=True)]
         for index, buffer in self._out_buffers.items():

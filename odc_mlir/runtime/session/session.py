@@ -30,12 +30,12 @@ INFORMATION = ("VERSION",)
 
 
 class Session:
-    """A model and its life cycle, from loading to running.
+    """A model and the life cycle of it, from loading to running.
 
     ``model``: a .circle or .tflite file, an nnpackage (folder, zip or :class:`~odc_mlir.Package`), or the bytes of a
-        model file. Without a model, the session waits for load_model_from_file. ``backends`` and ``workspace``: as in
-        set_available_backends and set_workspace. ``strict``: every fallback is an error. ``settings`` take precedence
-        over the environment and the package's config.cfg. ``max_bytes`` limits the activations of a run.
+        model file. If no model is given, the session waits for load_model_from_file. ``backends`` and ``workspace``: as
+        in set_available_backends and set_workspace. ``strict``: every fallback is an error. ``settings`` take
+        precedence over the environment and the package's config.cfg. ``max_bytes`` limits the activations of a run.
         ``trust_code``: allow machine code that was not compiled on this machine.
 
     In short: ``with Session(path) as session: outputs = session.infer([array])``. On-device compilation runs in the
@@ -128,7 +128,7 @@ class Session:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the model, the key of its records and compiled files."""
+        """SHA-256 of the model, the key of records and compiled files."""
         return self._loader.digest
 
     @property
@@ -240,7 +240,7 @@ class Session:
 
     @call(states.LOADED)
     def output_tensorinfo(self, index: int) -> tensorinfo:
-        """Return the description of an output. Its shape comes from the last run, else from prepare or the model."""
+        """Return the description of an output. The shape comes from the last run, else from prepare or the model."""
         return self._output_info(index)
 
     def _output_info(self, index: int) -> tensorinfo:
@@ -287,8 +287,8 @@ class Session:
     def prepare(self) -> None:
         """Choose backends and prepare every operator. After a failure, change settings and call prepare again.
 
-        This call also waits until earlier results of on-device compilation are open. Without this call, runs use the
-        original model until the results are open.
+        This call also waits until earlier results of on-device compilation are open. If this call is missing, runs use
+        the original model until the results are open.
         """
         self._prepare()
 
@@ -308,7 +308,7 @@ class Session:
     def set_input(self, index: int, buffer: Any) -> None:
         """Set the array or bytes that the next runs read for an input. The size is checked when a run starts.
 
-        The session keeps the array without a copy. None removes the array.
+        The session keeps the array and makes no copy. None removes the array.
         """
         self._runner.set_input(index, buffer)
 
@@ -334,7 +334,7 @@ class Session:
 
     @call(frozenset({State.RUNNING}), State.FINISHED_RUN, wrong=SessionError)
     def wait(self) -> None:
-        """Wait for the end of run_async, and raise its error."""
+        """Wait for the end of run_async, and raise the error of the run."""
         ended = self._runner.wait()
         self._core.state = ended.before
         if ended.error is not None:
@@ -401,11 +401,11 @@ class Session:
     ) -> list[int]:
         """Return at most ``max_tokens`` token ids that follow the prompt. The language model runs one step per token.
 
-        ``temperature`` 0 selects the likeliest token. Otherwise one of the ``top_k`` likeliest is drawn, with ``seed``.
-        ``on_token`` is called with each token. Generation ends after a token in ``stop``. The session keeps the caches.
-        ``interface``: names or positions of the inputs ``token``, ``position``, ``mask`` and of the output ``logits``,
-        if the session does not recognise these. If a signature reads several tokens at once, it reads the prompt.
-        Raises InputError for models with another interface, ids out of range, and texts longer than the context.
+        ``temperature`` 0 selects the likeliest token. Otherwise a token is drawn from the ``top_k`` likeliest tokens,
+        with ``seed``. ``on_token`` is called with each token. Generation ends after a token in ``stop``. The session
+        keeps the caches. ``interface``: names or positions of the inputs ``token``, ``position``, ``mask`` and of the
+        output ``logits``, if the session does not recognise these. If a signature reads several tokens at once, it
+        reads the prompt. Raises InputError for other interfaces, ids out of range, and texts longer than the context.
         """
         sampling = generation.Sampling(temperature, top_k, seed)
         step = generation.step_of(self._loader, self.infer, interface)
@@ -491,7 +491,7 @@ class Session:
 
     @call(states.AT_REST, State.MODEL_LOADED)
     def quantize(self, *, io: str = "float", check: bool = True) -> None:
-        """Quantise the model with its recorded ranges. The result becomes the session's model and must be prepared.
+        """Quantise the model with the recorded ranges. The result becomes the session's model and must be prepared.
 
         ``io`` "quantized" converts inputs and outputs to integers. Otherwise the types stay unchanged. Raises OdcError
         and keeps the model if the type or path is not set, if nothing was recorded, if the model cannot be quantised,

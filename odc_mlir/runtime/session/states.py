@@ -1,4 +1,4 @@
-"""States of a session, and checks of its calls."""
+"""States of a session, and checks of calls."""
 
 from __future__ import annotations
 

@@ -135,8 +135,8 @@ class CarriedStates:
     """States that the session passes from run to run, so that stateless results can replace a model with states.
 
     ``store``: the executor of the model with states, which keeps the states between runs. ``loader`` has the same model
-        with states as inputs and outputs, and ``executor`` runs it. If a result has states of other types, every run
-        converts the states.
+        with states as inputs and outputs, and ``executor`` runs it. If types of states differ, every run converts
+        states.
     """
 
     def __init__(self, loader: Loader, store: Executor) -> None:
@@ -210,7 +210,7 @@ class Switcher:
     def begin(self, executor: Executor, *, in_run: bool = False) -> None:
         """Use ``executor``, the original model, and begin on-device compilation if it is enabled. Raises SessionError.
 
-        Unless ``in_run``, wait until stored results are open. Do not wait if devices of plugins need a probe.
+        If ``in_run`` is false, wait until stored results are open. Do not wait if devices of plugins need a probe.
         """
         if self._enabled and not isinstance(executor, PlanExecutor):
             self._carried = CarriedStates.of(self._loader, executor)
@@ -232,7 +232,7 @@ class Switcher:
             lazy.auto.wait()
 
     def stop(self) -> None:
-        """Close the compiler and store its records."""
+        """Close the compiler and store the records."""
         self._recorder.share(None)
         if self._lazy is not None:
             self._lazy.close()
@@ -241,7 +241,7 @@ class Switcher:
         self._lazy = self._problem = None
 
     def compile_for(self, target: str, preference: Preference) -> None:
-        """Compile for ``target`` in the background, unless a compilation has started already."""
+        """Compile for ``target`` in the background if no compilation has started yet."""
         if self._lazy is None and self._original is not None and not self._is_compiled:
             self._lazy = self._lazy_compiler(target, preference)
 
@@ -374,7 +374,7 @@ class Switcher:
     # Running.
 
     def run(self, arrays: list[Array]) -> list[Array]:
-        """Run on ``arrays`` and return the outputs, both in the user's element types. Raises OdcError."""
+        """Run on ``arrays``, return outputs. Arrays and outputs have the user's element types. Raises OdcError."""
         return self._run(arrays) if self._carried is None else self._carried.run(self._run, arrays)
 
     def _run(self, arrays: list[Array]) -> list[Array]:

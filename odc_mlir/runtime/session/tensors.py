@@ -47,7 +47,7 @@ class tensorinfo:
         return tuple(self.dims[: self.rank])
 
     def valid_shape(self) -> tuple[int, ...]:
-        """Return the shape of an input. Raises SessionError unless all dimensions are known and valid."""
+        """Return the shape of an input. Raises SessionError if a dimension is unknown or invalid."""
         rank = len(self.dims) if self.rank is None else self.rank
         if not 0 <= rank <= MAX_RANK:
             raise SessionError(f"the rank is {rank}, allowed are 0 to {MAX_RANK}", tensor=self.name or None)
@@ -181,7 +181,7 @@ def index_of(ports: Sequence[SessionPort], name: str, what: str) -> int:
 
 
 def check_choice(what: str, value: Any, allowed: Sequence[str]) -> str:
-    """Return the element of ``allowed`` whose name or number is ``value``. Raises OptionError."""
+    """Return the element of ``allowed`` with the name or number ``value``. Raises OptionError."""
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(allowed):
         return allowed[value]
     if value not in allowed:
