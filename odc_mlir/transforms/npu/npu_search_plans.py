@@ -149,6 +149,9 @@ class _Trials:
         best = self._whole() if self.planner is None else self._striped(self.planner.front)
         if isinstance(best, TrialPlan):
             return best.attributes
+        prefetched = self.job.memory == "flash" and not self.thrifty
+        tuned = self._prefetched(best) if prefetched else best
+        self.fewest, first = best.cycles, best.plan
         # Tiles for the best machine with less or more of another resource may be better still.
         found = {FEWEST_CYCLES: (2, MACHINES), "memory": (1, MACHINES[:1])}
         rounds, machines = found.get(self.job.choice.prefer, (0, ()))
@@ -158,9 +161,10 @@ class _Trials:
             best = self._better(best, plans, misses=len(plans))
             if best.plan.machine == known:
                 break
-        if self.job.memory == "flash" and not self.thrifty:
+        if prefetched and best.plan != first:
             best = self._prefetched(best)
         _free(best.ready)
+        best = min(tuned, best, key=lambda trial: trial.cycles) if prefetched else best
         attributes = best.plan.attributes
         return attributes if best.prefetch == Prefetch() else attributes | {PREFETCH: best.prefetch.attribute}
 
