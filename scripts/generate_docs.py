@@ -179,7 +179,7 @@ def npu_instruction(mnemonic: str) -> str:
     head = f"Opcode `{spec.opcode:#04x}`, {queue}, {spec.size_bytes} bytes: {spec.doc}."
     parts = [head, _fields(spec.fields)] if spec.fields else [head]
     if spec.cost.text:
-        parts.append(f"Charged ([how to read it](#what-an-instruction-costs)):\n\n```\n{spec.cost.text}\n```")
+        parts.append(f"[Cost](#what-an-instruction-costs):\n\n```\n{spec.cost.text}\n```")
     return "\n\n".join(parts)
 
 
@@ -312,7 +312,7 @@ _RECORDED = ("cycles", "sram_peak_bytes", "program_bytes", "constant_bytes", "bi
 
 
 def commands() -> str:
-    """The arguments of every command and its subcommands; options of many commands once."""
+    """The arguments of every command and subcommand, and first the arguments that many commands have."""
     import importlib
 
     from odc_mlir.tools import commands as tools
@@ -322,9 +322,9 @@ def commands() -> str:
         *(importlib.import_module(module).build_parser() for module in tools.commands().values()),
     ]
     uses = Counter(row for parser in parsers for row in _rows(parser))
-    common = {row for row, count in uses.items() if count > 4 and row[0].startswith("`--")}
-    text = "These options mean the same in every command that has them (`--help` lists all options of a command):"
-    parts = ["## Common options", text, table(("option", "meaning"), sorted(common))]
+    common = {row for row, count in uses.items() if count > 4 and not row[0].startswith("`-o")}
+    text = "The tables below omit arguments with these meanings (`--help` lists all arguments of a command):"
+    parts = ["## Common arguments", text, table(("argument", "meaning"), sorted(common))]
     for parser in parsers:
         parts += [f"## `{parser.prog}`", parser.description, *_arguments(parser, common)]
     return "\n\n".join(parts)
@@ -352,7 +352,7 @@ def _row(parser: argparse.ArgumentParser, action: argparse.Action) -> tuple[str,
 
 
 def _arguments(parser: argparse.ArgumentParser, common: Collection[tuple[str, str]]) -> Iterator[str]:
-    """The arguments of a command as a table, without ``common`` ones; then its subcommands."""
+    """The arguments of a command as a table, except ``common`` arguments, followed by the subcommands."""
     rows, below = [], []
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):

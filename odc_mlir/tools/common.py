@@ -295,7 +295,7 @@ def add_verify_each(parser: argparse.ArgumentParser, default: str) -> None:
     """Add the flag ``--verify-each[=run]``, the argument ``verify`` of ``odc_mlir.compile``."""
     text = (
         f"verify the IR after every pass ({default}); --verify-each=run: also run the IR on random inputs, and "
-        "fail if its results differ from the model's"
+        "fail if results differ from the model"
     )
     parser.add_argument("--verify-each", default="stages", choices=("passes", "run"), metavar="passes|run", help=text)
 

@@ -26,8 +26,8 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of ``odc-build``."""
     parser = base_parser(
         "odc-build",
-        "Run the steps of FLOW: they import, optimise, quantise, compile, profile or package a model. Steps whose "
-        "inputs, options and outputs have not changed are skipped.",
+        "Run the steps of FLOW, which import, optimise, quantise, compile, profile or package a model. Steps with "
+        "unchanged inputs, options and outputs are skipped.",
         renamed={"--state": ("--state-file", bool)},
     )
     text = "a .toml file, or a .cfg or workflow .json file of ONE's onecc"

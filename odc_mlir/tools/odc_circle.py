@@ -56,7 +56,7 @@ def build_parser() -> argparse.ArgumentParser:
     cut.add_argument("--outputs", metavar="NAME", nargs="+", default=[], help="tensors that become outputs")
     cut.add_argument("--operators", metavar="NUMBERS", help="numbers of the operators of the subgraph, such as 1,3-5")
 
-    parts = _command(commands, "partition", "split a model into parts; write them and their connections", _partition)
+    parts = _command(commands, "partition", "split a model into parts, and write parts and connections", _partition)
     add_input(
         parts, "--part-file", metavar="FILE", required=True, help="assignment of operators to backends, in ONE's format"
     )
@@ -66,14 +66,14 @@ def build_parser() -> argparse.ArgumentParser:
     text = "types, scales, zero points and codes by tensor name, in the format of ONE's q-implant"
     add_input(planted, "--parameter-file", metavar="FILE.json", required=True, stdin=False, help=text)
 
-    summary = "convert int8 codes to uint8 or the reverse; represented numbers stay the same"
+    summary = "convert int8 codes to uint8 or the reverse, with the same represented numbers"
     turned = _editor(commands, "requantize", summary, _requantize)
     turned.add_argument("--to", choices=("int8", "uint8"), required=True, help="element type of the result")
 
     joined = add_command(
-        commands, "join", "join models to one with a signature for each, which stores equal constants once", _join
+        commands, "join", "join models as signatures of one model, and store equal constants once", _join
     )
-    text = "models; their names become names of signatures"
+    text = "models (names become names of signatures)"
     add_input(joined, "models", metavar="MODEL.circle", nargs="+", stdin=False, help=text)
     _output(joined, MODEL, "joint model, .circle")
 

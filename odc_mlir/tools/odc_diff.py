@@ -34,11 +34,11 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of ``odc-diff``."""
     parser = base_parser(
         "odc-diff",
-        "Run A, the reference, and B on the same inputs, and compare every tensor that both compute.",
+        "Run A (the reference) and B on the same inputs, and compare every tensor that both models compute.",
         epilog="Outputs are matched by position, other tensors by name. Exit code 0: all agree; 1: some differ.",
     )
     backends = ", ".join(_BACKENDS)
-    text = f"a model file or package, FILE@BACKEND, or a BACKEND ({backends}) for the other one's file"
+    text = f"a model file or package, FILE@BACKEND, or a BACKEND ({backends}) for the file of the other argument"
     add_input(parser, "a", metavar="A", help=text)
     add_input(parser, "b", metavar="B", nargs="?", help=text)
     parser.add_argument(

@@ -48,7 +48,7 @@ def build_parser() -> argparse.ArgumentParser:
         "differences or ratios; numbers may end in K, M, G. KEY: a key of the target, such as "
         "array.macs_per_cycle, or memory, prefer, sram_limit, quantize.",
     )
-    add_input(parser, "models", metavar="MODEL", nargs="*", help="models, unless the study file names them")
+    add_input(parser, "models", metavar="MODEL", nargs="*", help="models (default: as in the study file)")
     add_input(parser, "--study", metavar="FILE.toml", help="study: models, vary, objective, constraint, options …")
     parser.add_argument(
         "--vary", metavar="KEY=VALUES", nargs="+", action="extend", default=[], help="axes of the search space"

@@ -107,7 +107,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add_switch(text, "--print-op-generic", "print every operation in generic syntax")
     add_switch(text, "--print-no-properties", "in generic syntax, print properties as attributes")
-    add_switch(text, "--print-debuginfo", "print locations on a terminal too (they are always printed elsewhere)")
+    add_switch(text, "--print-debuginfo", "also print locations on a terminal (output to files always has locations)")
     opt_passes.add_watch_options(parser)
     add_verify_each(parser, "the default")
     add_output(
@@ -140,7 +140,7 @@ def _add_lists(parser: argparse.ArgumentParser) -> None:
     add_switch(
         lists,
         "--list-patterns",
-        "list the patterns of passes with their sources; with passes to run, how often each pattern rewrote",
+        "list the patterns of passes with sources; if passes run, with the number of rewrites per pattern",
     )
     add_switch(lists, "--list-stages", "list the stages in order, with their passes")
     add_switch(lists, "--list-targets", "list the values of --emit and --target")

@@ -30,12 +30,12 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     inspect = add_command(commands, "inspect", "show the contents of a package", _inspect)
-    add_input(inspect, "package", metavar="PACKAGE")
+    add_input(inspect, "package", metavar="PACKAGE", help="folder or zip file")
     add_json(inspect, CONTENTS, "the contents")
     add_overwrite(inspect)
 
     pack = add_command(commands, "pack", "create a package from model files", _pack)
-    add_input(pack, "models", metavar="MODEL", nargs="+", stdin=False, help="model files, the primary one first")
+    add_input(pack, "models", metavar="MODEL", nargs="+", stdin=False, help="model files, the primary model first")
     add_output(
         pack,
         "-o",
@@ -55,23 +55,23 @@ def build_parser() -> argparse.ArgumentParser:
     add_overwrite(pack)
 
     unpack = add_command(commands, "unpack", "unpack a package into a folder", _unpack)
-    add_input(unpack, "package", metavar="PACKAGE")
+    add_input(unpack, "package", metavar="PACKAGE", help="folder or zip file")
     add_output(unpack, "folder", metavar="FOLDER", kind=lambda arguments: package_kind(arguments.folder))
     add_overwrite(unpack)
 
     verify = add_command(commands, "verify", "check that a package is complete and undamaged", _verify)
-    add_input(verify, "package", metavar="PACKAGE")
+    add_input(verify, "package", metavar="PACKAGE", help="folder or zip file")
 
     check = add_command(
         commands, "check", "check whether a package runs on this machine: runs, rebuild or cannot", _check
     )
-    add_input(check, "package", metavar="PACKAGE", stdin=False)
+    add_input(check, "package", metavar="PACKAGE", stdin=False, help="folder or zip file")
     check.add_argument("--target", metavar="NAME", help="target to run on (default: the package's)")
     add_json(check, STATE, "the answer")
     add_overwrite(check)
 
     firmware = add_command(commands, "firmware", "write C sources and objects for the NPU's driver", _firmware)
-    add_input(firmware, "package", metavar="PACKAGE", stdin=False)
+    add_input(firmware, "package", metavar="PACKAGE", stdin=False, help="folder or zip file")
     add_output(firmware, "-o", "--output", metavar="FOLDER", required=True, kind=FOLDER, help="folder of the files")
     firmware.add_argument("--triple", metavar="NAME", help="LLVM target triple (default: this machine)")
     firmware.add_argument("--cpu", default="", metavar="NAME", help="LLVM processor name")
@@ -80,7 +80,7 @@ def build_parser() -> argparse.ArgumentParser:
     rollback = add_command(
         commands, "rollback", "undo on-device compilation: the package runs its own model again", _rollback
     )
-    add_input(rollback, "package", metavar="PACKAGE", stdin=False)
+    add_input(rollback, "package", metavar="PACKAGE", stdin=False, help="folder or zip file")
     return parser
 
 

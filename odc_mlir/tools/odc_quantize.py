@@ -86,9 +86,9 @@ def build_parser() -> argparse.ArgumentParser:
         quantizing.add_options(parser.add_argument_group(title), in_group(group))
     reports = parser.add_argument_group("reports")
     add_json(reports, VERDICT, "the verdict")
-    text = "write the pairs of layers between which scales were moved, for --equalize"
+    text = "write the pairs of layers with moved scales, for --equalize"
     add_output(reports, "--save-equalization", metavar="FILE.json", kind=PAIRS, help=text)
-    text = "write the precisions of single layers, which --mixed reads again"
+    text = "write the precisions of single layers, for --mixed"
     add_output(reports, "--save-precisions", metavar="FILE.json", kind=PRECISIONS, help=text)
     add_output(reports, "--report-html", metavar="FILE", kind=PAGE, help="write the verdict as a page with charts")
     return parser

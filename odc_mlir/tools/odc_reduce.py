@@ -27,8 +27,8 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of ``odc-reduce``."""
     parser = base_parser(
         "odc-reduce",
-        "Shrink a model while a command still fails on it: operators are removed as long as the command keeps its "
-        "exit code for the whole model, then weights are set to zero.",
+        "Shrink a model on which a command fails: remove operators, then set weights to zero, as long as the exit code "
+        "of the command stays the same.",
         epilog="The command runs in a shell; {} is replaced by the path of the model, which is appended if {} is "
         "missing. The command may be any test of a property: it must fail if the property holds.",
     )

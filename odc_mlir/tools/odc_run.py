@@ -68,7 +68,7 @@ def _add_data_flags(group: argparse._ArgumentGroup) -> None:
         nargs="?",
         const="",
         metavar="FILE.npz",
-        help="measure accuracy, with array y of this file or the one of --load as labels; implies --samples",
+        help="measure accuracy, with array y of this file (default: the file of --load) as labels; implies --samples",
     )
     add_output(group, "--dump", "-d", metavar="FILE", kind=ARRAYS, help="outputs to an NPZ or HDF5 file")
     for flag, name, text in (
@@ -117,7 +117,7 @@ def _add_measuring_flags(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--verbose_level", type=int, default=0, choices=(0, 1, 2), help="1: time of each run (or -v N)")
     add_output(group, "--profile", metavar="FILE.json", kind=PROFILE, help="times by operator, measured here")
-    text = "trace of the modelled inference, else of every timed run, for a trace viewer"
+    text = "trace for a viewer: the modelled inference of a package, or all timed runs of a model"
     add_output(group, "--trace", metavar="FILE.json", kind=TRACE, help=text)
 
 

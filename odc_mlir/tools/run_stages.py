@@ -39,7 +39,7 @@ def add_stage_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--quantize", choices=tuple(QUANTIZED_SUFFIXES), help="quantise the model first (or -q SCHEME)")
     text = "path of the quantised model (default: the model's folder, or the cache)"
     add_output(group, "--qpath", metavar="FILE", kind=MODEL_BY_NAME, help=text)
-    text = "number of random samples for recording ranges, without --load"
+    text = "number of random samples for recording ranges if --load is not given"
     group.add_argument("--minmax_runs", type=int, default=1, metavar="N", help=text)
     group.add_argument("--codegen", "-c", metavar="EXT-gen", help="compile the model with this plugin first")
     text = "path of the compiled model (default: the model's folder, or the cache)"

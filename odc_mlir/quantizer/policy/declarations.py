@@ -149,8 +149,8 @@ class QuantizeOptions:
     )
     mixed: str = option(
         AUTO,
-        "wider types for some layers: searched (on), searched unless --no-help (auto), or read from a file in ONE's "
-        "format",
+        "wider types for some layers: searched (on), searched except with --no-help (auto), or read from a file in "
+        "ONE's format",
         TYPES,
         metavar="auto|on|off|FILE.json",
         choices=SWITCH,
@@ -168,7 +168,7 @@ class QuantizeOptions:
     )
     visq_file: str | None = option(
         None,
-        "errors of layers (odc-diff --visq): the worst layers get wider types first, without measuring each",
+        "errors of layers (odc-diff --visq): layers with large errors get wider types first",
         TYPES,
         metavar="FILE.json",
         **_MIXED,
@@ -176,7 +176,7 @@ class QuantizeOptions:
     target: str | None = option(
         None,
         "machine whose rules restrict types: cpu, npu-128, npu-256, npu-512 or a .toml file "
-        "(default: $ODC_TARGET, unless it is auto; else no restriction)",
+        "(default: $ODC_TARGET; no restriction if it is unset or auto)",
         TYPES,
         metavar="NAME|FILE.toml",
         is_file=True,
@@ -232,7 +232,7 @@ class QuantizeOptions:
     )
     equalize: str = option(
         AUTO,
-        "cross-layer equalisation of all pairs, or of those in a file of ONE's fm-equalize; FRACTION of the "
+        "cross-layer equalisation of all pairs, or of the pairs in a file of ONE's fm-equalize; FRACTION of the "
         "activations' ranges moves to weights (0.5)",
         ACCURACY,
         metavar="auto|none|weights|activations[:FRACTION]|FILE.json",
