@@ -6,7 +6,7 @@ from odc_mlir.start import start_command
 
 
 def main() -> int:
-    """Run the command. Return its exit code."""
+    """Run the command. Return the exit code."""
     return start_command("odc_mlir.tools.commands", "odc-mlir")
 
 

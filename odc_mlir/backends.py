@@ -56,14 +56,14 @@ SINGLE_EVICTIONS = 12  # failures of a module after which whole segments go to t
 
 
 class Compiled(NamedTuple):
-    """A partitioned module with the binaries of its segments in program order."""
+    """A partitioned module with the binaries of segments in program order."""
 
     module: ModuleOp
     binaries: dict[SegmentOp, bytes]
 
 
 class Failed(NamedTuple):
-    """Index of the first segment without a binary, and the error."""
+    """Index of the first segment that has no binary, and the error."""
 
     segment: int
     error: errors.OdcError
@@ -95,7 +95,7 @@ class CompilerBackend(ABC):
     @property
     @abstractmethod
     def suffix(self) -> str:
-        """Suffix of binary files, with its dot."""
+        """Suffix of binary files, with the dot."""
 
     @abstractmethod
     def passes(self) -> Sequence[ModulePass]:
@@ -216,7 +216,7 @@ class NpuBackend(CompilerBackend):
 
 @dataclass(frozen=True)
 class NativeBackend(CompilerBackend):
-    """Backend for object code of a processor, by LLVM. Operators without a native kernel run on host kernels."""
+    """Backend for object code of a processor, by LLVM. Operators that have no native kernel run on host kernels."""
 
     partitioned = "native-partition"
     last = lowered = "native-llvm"
@@ -263,7 +263,7 @@ class ExternalBackend(CompilerBackend):
 
 @dataclass(frozen=True)
 class _MarkSupported(ModulePass):
-    """Place operators on an external target if its rules allow this."""
+    """Place operators on an external target if the rules allow this."""
 
     name = "target-mark-supported"
     backend: ExternalBackend
@@ -425,7 +425,7 @@ def _tensor_bytes(op: CircleOp) -> int:
 
 
 def segment_model(segment: SegmentOp) -> SegmentModel:
-    """Return a Circle model of ``segment``, with its inputs and outputs in order."""
+    """Return a Circle model of ``segment``, with inputs and outputs in order."""
     from odc_mlir.plugins.target import SegmentModel
 
     types = FunctionType.from_lists(list(segment.circle_block.arg_types), list(segment.ending.operand_types))

@@ -231,7 +231,7 @@ def package_of(
 
 
 def package(module: ModuleOp, *, time_limit: float | None = None, run: bool = False) -> PackageFiles:
-    """Lower a copy of ``module`` from its present stage to the end, and return its package.
+    """Lower a copy of ``module`` from the present stage to the end, and return the package.
 
     The IR gives the target. A module before stage ``partition`` is compiled with default options. Earlier passes do not
     run again. Raises CompileError for IR between stages and, with ``run``, for an NPU program of ``module`` that fails
@@ -328,7 +328,7 @@ def compile_segments(
     """Return the binaries of all segments of a partitioned module. Destroy the module.
 
     After a failure, the backend chooses operators for the host, and segments are formed again. With ``strict``, a
-    failure raises its error.
+    failure is an error.
     """
     base, attempt = clone_module(module), 0
     while True:
@@ -358,7 +358,7 @@ def compile_segments(
 
 
 def _added_passes_fail(context: Context, base: ModuleOp, backend: backends.CompilerBackend) -> bool:
-    """Return whether a copy of ``base`` compiles to binaries without the passes that the user inserted."""
+    """Return whether a copy of ``base`` compiles to binaries if the passes that the user inserted are left out."""
     if not (isinstance(context, OdcContext) and context.before):
         return False
     plain = context.clone()
@@ -395,7 +395,7 @@ def compile_object(
 ) -> tuple[bytes, str]:
     """Compile a whole model to an object file. Return the file and a C header that declares ``<name>_run``.
 
-    ``triple`` and ``cpu``: LLVM's names for a processor without a target file. Every operator needs a native kernel.
+    ``triple`` and ``cpu``: LLVM's names for a processor that has no target file. Every operator needs a native kernel.
         Raises OdcError.
     """
     check_c_name(name)
@@ -419,7 +419,7 @@ def check_c_name(name: str) -> None:
 
 
 def native_module(model: ModelSource | ModuleOp, processor: CpuTarget, *, time_limit: float | None = None) -> ModuleOp:
-    """Return a copy of ``model`` whose operators with a native kernel are lowered to functions. Raises OdcError."""
+    """Return a copy of ``model``. Operators with a native kernel are lowered to functions. Raises OdcError."""
     module = copied(model)
     backend = backends.NativeBackend(processor.name, processor)
     pipelines.run(make_context(time_limit=time_limit), module, backends.NativeBackend.lowered, options=backend.passes())

@@ -162,7 +162,7 @@ class OptionError(OdcError):
 
 
 class PackageError(OdcError):
-    """An nnpackage, the plan or another member of it cannot be used."""
+    """An nnpackage, or a member such as the plan, cannot be used."""
 
 
 class InputError(OdcError):
@@ -182,7 +182,7 @@ class CompileError(OdcError):
 
 
 class TimeLimitError(CompileError):
-    """Compiling took longer than its time limit."""
+    """Compiling took longer than the time limit."""
 
 
 class TranslationError(CompileError):
@@ -194,7 +194,7 @@ class ForeignPassError(CompileError):
 
 
 class MemoryLimitError(CompileError):
-    """Compiling needed more memory than its limit."""
+    """Compiling needed more memory than the limit."""
 
 
 class AllocationError(CompileError):
@@ -205,7 +205,7 @@ class AllocationError(CompileError):
 
 
 class AccuracyError(OdcError):
-    """A quantised model differs from the float model by more than its limits allow."""
+    """A quantised model differs from the float model by more than the limits allow."""
 
 
 class SimulationError(OdcError):

@@ -1,4 +1,4 @@
-"""Firmware of a package: C sources and objects that run its plan with the NPU's driver (``driver/``).
+"""Firmware of a package: C sources and objects that run the plan with the NPU's driver (``driver/``).
 
 The files for the name ``net``: ``net.h`` and ``net.c`` run the plan, with all buffers in one arena. ``net_programs.c``
 holds the .npu files. ``net_host0.o``, … hold the host operators of a step. ``main.c`` is an example for a host with the
@@ -46,7 +46,7 @@ def emit_firmware(package: Package, *, name: str, triple: str | None = None, cpu
     """Return the firmware files for a package that is compiled for an NPU.
 
     ``triple`` and ``cpu``: LLVM's names for the processor of the host operators (default: this machine). Raises
-        OdcError, in particular UnsupportedError for host operators without a native kernel.
+        OdcError, in particular UnsupportedError for host operators that have no native kernel.
     """
     check_c_name(name)
     if package.plan is None or not package.plan.segments or package.plan.extension != "npu":

@@ -79,13 +79,13 @@ def _of_file(path: Path) -> str:
 
 
 def key_of(step: FlowStep) -> str:
-    """Return the cache key of ``step``: its command line, this version, and the contents of its inputs."""
+    """Return the cache key of ``step``: command line, this version, and contents of inputs."""
     parts = [__version__, step.text, *(f"{path} {digest_of(path)}" for path in step.reads)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def is_done(step: FlowStep, state: Mapping[str, Any]) -> bool:
-    """Return whether ``state`` records this step with its current key and outputs."""
+    """Return whether ``state`` records this step with the current key and outputs."""
     entry = state.get(step.text)
     if not isinstance(entry, dict) or entry.get("key") != key_of(step):
         return False
@@ -120,8 +120,8 @@ def run(
 ) -> Iterator[tuple[FlowStep, bool]]:
     """Run the steps that are not done. Yield steps before execution, and whether the step runs.
 
-    ``call`` runs a command and returns its exit code. ``keep`` receives the new state after each step. Raises
-    OptionError if a step fails or does not write its outputs.
+    ``call`` runs a command and returns the exit code. ``keep`` receives the new state after each step. Raises
+    OptionError if a step fails or does not write all outputs.
     """
     for step in flow.steps:
         needed = force or not is_done(step, state)
@@ -163,7 +163,7 @@ _STEPS = {
 
 
 class StepOption(NamedTuple):
-    """An option of a command: its flag, and whether its value names a file that the command reads or writes.
+    """An option of a command: flag, and whether the value names a file that the command reads or writes.
 
     ``suffix``: suffix of files, but not of other values. ``is_prefix``: file names are the value, a dot and a number.
     """
@@ -290,7 +290,7 @@ class _Notes:
 def read_cfg(path: str, *, target: str = "npu-256") -> Flow:
     """Read a configuration as a flow. ``target`` replaces an unsupported backend of ``one-codegen``.
 
-    Raises OptionError for an invalid configuration, and UnsupportedError for steps without an equivalent.
+    Raises OptionError for an invalid configuration, and UnsupportedError for steps that have no equivalent.
     """
     notes = _Notes(target)
     return Flow(tuple(_of_cfg(path, notes)), tuple(notes.lines))
@@ -496,7 +496,7 @@ def _resize(name: str, options: Options, notes: _Notes, includes: list[str]) -> 
 
 
 def _command_paths(name: str, options: Options) -> tuple[str, str | None]:
-    """Return the input and the output of code generation, from its command line ``-o OUT IN`` or its option keys."""
+    """Return the input and the output of code generation, from the command line ``-o OUT IN`` or option keys."""
     with parsing(f"the command of {name} cannot be split into words", OptionError):
         words = shlex.split(options.get("command", ""))
     output = options.get("o") or options.get("output") or options.get("output_path")

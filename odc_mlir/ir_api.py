@@ -21,7 +21,7 @@ from odc_mlir.simulator.run import simulate as simulate_program
 
 
 def package(module: ModuleOp, *, time_limit: float | None = None) -> Package:
-    """Lower a copy of ``module`` from its stage to the end, and return its package.
+    """Lower a copy of ``module`` from the present stage to the end, and return the package.
 
     The IR gives target and options. Passes of earlier stages do not run again, and NPU programs of ``module`` run once.
     Raises CompileError for IR between stages, and other OdcErrors.

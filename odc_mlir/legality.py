@@ -48,7 +48,7 @@ def no_tilings(program: ProgramOp) -> Iterator[Breach]:
 
 
 def no_addresses(program: ProgramOp) -> Iterator[Breach]:
-    """No buffer has an address. No input or output has an offset in its region."""
+    """No buffer has an address. No input or output has an offset in a region."""
     for op in program.block.ops:
         if type(op) is BufferOp and op.address is not None:
             yield Breach(op, f"buffer {op.label.data!r} has an address already", "leave it out: npu-alloc gives it one")
@@ -58,7 +58,7 @@ def no_addresses(program: ProgramOp) -> Iterator[Breach]:
 
 
 def all_addresses(program: ProgramOp) -> Iterator[Breach]:
-    """Every buffer has an address. Every input and output has an offset in its region."""
+    """Every buffer has an address. Every input and output has an offset in a region."""
     for op in program.block.ops:
         if type(op) is BufferOp and op.address is None:
             yield Breach(op, f"buffer {op.label.data!r} has no address", ADDRESS_HINT)
@@ -182,7 +182,7 @@ def check_stage(module: ModuleOp, stage: str) -> None:
 
 
 def fitting_stages(module: ModuleOp) -> Iterator[str]:
-    """Yield the stages whose rules ``module`` meets. For lowered segments, only stages of segments."""
+    """Yield the stages with rules that ``module`` meets. For lowered segments, only stages of segments."""
     lowered = any(isinstance(op, ProgramOp | ModuleOp) for op in module.body.block.ops)
     for stage, level in LEVELS.items():
         if bool(level.laws) == lowered and next(_breaches(module, level), None) is None:

@@ -33,8 +33,8 @@ def import_model(source: ModelSource | Package) -> ModuleOp:
 def load(model: ModelSource | Package) -> ModuleOp:
     """Load a model file, IR text, a package or a PyTorch program (``.pt2``), by its content. Raises OdcError.
 
-    PyTorch evaluates expressions in programs, so load only trusted programs. Only files with this suffix are read as
-    programs. Tensors with no name, or with a name already used in the function, get new names.
+    PyTorch evaluates expressions in programs. Therefore load only trusted programs. Only files with this suffix are
+    read as programs. Tensors with no name, or with a name already used in the function, get new names.
     """
     if not isinstance(model, Package) and is_program(model):
         from odc_mlir.frontend.torch.importer import read_program

@@ -66,7 +66,7 @@ class Difference:
 class Optimized(ModelFile):
     """Result of optimisation: the new ``model``, and ``rewrites`` with the number of applications by name.
 
-    ``before`` and ``after``: numbers of operators by kind. ``difference``: the result of ``verify``, None without it.
+    ``before`` and ``after``: numbers of operators by kind. ``difference``: the result of ``verify``, or None.
     ``channels_last_inputs`` and ``channels_last_outputs``: names of inputs and outputs that ``io_layout`` transposed.
     """
 
@@ -95,9 +95,9 @@ def optimize(
 
     ``level``: ``O1``, all rewrites that preserve results, or None for only the rewrites in ``rewrites``. ``without``
     disables some. ``io_layout``: ``keep``, or ``nhwc`` to store image inputs and outputs channels last if this saves
-    work. ``max_rewrites``: stop after this number, to bisect a failure. ``verify`` compares both models on the inputs
-    of ``load``, a file or lists of arrays (default: random inputs, see ``Optimized.difference``). Raises OptionError
-    for unknown names, and other OdcErrors.
+    work. ``max_rewrites``: stop after this number, to bisect a failure. ``verify`` compares the two models on the
+    inputs of ``load``, a file or lists of arrays (default: random inputs, see ``Optimized.difference``). Raises
+    OptionError for unknown names, and other OdcErrors.
     """
     if load is not None and not verify:
         raise OptionError("inputs are given, but nothing is compared on them", hint="verify as well")
@@ -126,7 +126,7 @@ def _interface(module: ModuleOp) -> tuple[Sequence[SSAValue], Sequence[SSAValue]
 
 
 def count_operators(module: ModuleOp) -> Counter[str]:
-    """Count operators of all subgraphs by kind, without constants."""
+    """Count operators of all subgraphs by kind, except constants."""
     return Counter(op.SPEC.name for op in module.walk() if isinstance(op, CircleOp))
 
 
@@ -139,7 +139,7 @@ def difference(
     samples: int = _SAMPLES,
     load: str | os.PathLike[str] | Sequence[Sequence[Array]] | None = None,
 ) -> Difference:
-    """Compare both models on the inputs of ``load``, a file or lists of arrays, or on ``samples`` random inputs.
+    """Compare the two models on the inputs of ``load``, a file or lists of arrays, or on ``samples`` random inputs.
 
     The inputs and outputs at the given positions are channels last in ``after``. Dimensions dynamic in the two models
     have the extent :data:`DYNAMIC`. If real outputs differ by more than :data:`TOLERANCE`, the tolerance is a multiple

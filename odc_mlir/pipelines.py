@@ -70,7 +70,7 @@ STAGES = (
         ),
         "without constant, unused or redundant operations",
     ),
-    # Without a scheme these passes change nothing: the model is already quantised, or stays float.
+    # If there is no scheme, these passes change nothing: the model is already quantised, or stays float.
     Stage(
         "quant",
         (
@@ -191,7 +191,7 @@ PLAN = ("npu-form-groups", "npu-choose-segments")
 
 @dataclass(frozen=True)
 class StageWithoutPasses(ModulePass):
-    """Check of a stage without passes, for use in a list of passes."""
+    """Check of a stage that has no passes, for use in a list of passes."""
 
     name = "stage-without-passes"
 
@@ -210,7 +210,7 @@ class Validation:
     is_active: ClassVar[bool] = False
 
     def start(self, module: ModuleOp) -> None:
-        """Record ``module`` as the start of a pipeline, unless the pipeline emits binaries of a recorded module."""
+        """Record ``module`` as the start of a pipeline if the pipeline does not emit binaries of a recorded module."""
 
     def before_pass(self, stage: str, item: ModulePass, module: ModuleOp) -> None:
         """Raise TranslationError if ``module`` computes wrong values before ``item`` changes it."""
@@ -227,7 +227,7 @@ class Validation:
         yield
 
     def check_binary(self, segment: SegmentOp, suffix: str, binary: bytes) -> None:
-        """Compare a binary (of a file with ``suffix``) with the circle body of its segment. Raises TranslationError."""
+        """Compare a binary (of a file with ``suffix``) with the circle body of the segment. Raises TranslationError."""
 
 
 def validation_of(context: Context) -> Validation:
@@ -238,7 +238,7 @@ def validation_of(context: Context) -> Validation:
 
 @contextmanager
 def without_validation(context: Context) -> Iterator[None]:
-    """Run pipelines in ``context`` without validation."""
+    """Run pipelines in ``context``. Nothing is validated."""
     found = validation_of(context)
     setattr(context, _VALIDATOR, Validation())
     try:
@@ -430,7 +430,7 @@ def first_segment(module: ModuleOp) -> SegmentOp | None:
 
 
 def stage_of(module: ModuleOp) -> Stage | None:
-    """Return the first stage whose rules the partitioned IR meets, or None between stages."""
+    """Return the first stage with rules that the partitioned IR meets, or None between stages."""
     fitting, choice = set(fitting_stages(module)), target_of(module)
     stages = NATIVE_STAGES if choice is not None and is_cpu(choice.target) else STAGES
     return next((stage for stage in stages if stage.name in fitting), None)
@@ -495,7 +495,7 @@ def run_passes(
     """Run ``passes`` on ``module`` in place. Verify the module and check legality after each stage.
 
     With a ``verifier``, or if ``context`` has ``verify_each``, verify the module after each pass. Stages of
-    :data:`CHECKED_ON_REQUEST` are verified only in this case, or with an active validation. Without ``verify``, the
+    :data:`CHECKED_ON_REQUEST` are verified only in this case, or with an active validation. If ``verify`` is false, the
     caller verifies later. ``around`` returns a context manager for the run and verification of each pass.
     """
     verify_each, validation = verifier is not None or getattr(context, "verify_each", False), validation_of(context)

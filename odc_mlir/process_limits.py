@@ -1,7 +1,7 @@
 """Limits on child processes: time, memory, threads.
 
 A process for background compilation or a plugin sets the system's limits on itself and leads a process group. The
-parent process ends the whole group, so that no descendant remains.
+parent process ends the whole group. No descendant remains.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Limits:
     memory_bytes: int | None = 4 << 30
 
     def hold_this_process(self) -> None:
-        """Set the limits on this process, if the system supports them.
+        """Set the limits on this process, if the system supports limits.
 
         The limit of processor time is ``seconds`` times the number of processors. It matters after the death of the
         parent. It works even while compiled code holds the interpreter's lock.
@@ -44,7 +44,7 @@ class Limits:
 
 
 def signal_name(number: int) -> str:
-    """Return ``SIGKILL`` for 9, and ``signal 99`` for a number without a name."""
+    """Return ``SIGKILL`` for 9, and ``signal 99`` for a number that has no name."""
     with suppress(ValueError):
         return signal.Signals(number).name
     return f"signal {number}"

@@ -1,6 +1,6 @@
 """Entry points of the commands (``odc-opt`` is ``odc_mlir.start:opt``). SIGINT ends a command within two seconds.
 
-The exit code is then 130. While a command works, the signal raises KeyboardInterrupt, so that the command can remove
+The exit code is then 130. While a command works, the signal raises KeyboardInterrupt. The command can then remove
 temporary files. At all other times, or if the clean-up takes very long, the process ends at once.
 """
 
@@ -33,7 +33,7 @@ def __getattr__(name: str) -> Callable[[], int]:
 
 
 def start_command(module: str, prog: str) -> int:
-    """Run ``main()`` of ``module``, the command ``prog``, and return its exit code."""
+    """Run ``main()`` of ``module``, the command ``prog``, and return the exit code."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not ignored, as in the background of a script
         interrupts = Interrupts(prog)
         signal.signal(signal.SIGINT, interrupts)
@@ -90,7 +90,7 @@ class Interrupts:
 
     @staticmethod
     def _report_lost(lost: Any) -> None:
-        """Report an unraisable exception, for example of a destructor, unless it is the interrupt."""
+        """Report an unraisable exception, for example of a destructor, if it is not the interrupt."""
         if not issubclass(lost.exc_type, KeyboardInterrupt):
             sys.__unraisablehook__(lost)
 

@@ -1,6 +1,6 @@
 """Translation validation: comparison of a module's results before and after a pipeline.
 
-Host kernels run the module itself. A program is compared with the circle body of its segment. An interpreter runs
+Host kernels run the module itself. A program is compared with the circle body of the segment. An interpreter runs
 programs of tensor operations. Other programs are emitted and run on the device. A program runs twice: at the end of the
 pipeline, and before tensor operations become instructions, because instructions have no intermediate values to compare.
 If values differ, copies of the module from the ends of stages reveal the first stage with a difference.
@@ -57,7 +57,7 @@ _Inner = Mapping[str, list[tuple[Attribute, Array]]]
 
 
 class _Answer(NamedTuple):
-    """Outputs of a segment, and its intermediate values. Instructions have no intermediate values."""
+    """Outputs and intermediate values of a segment. Instructions have no intermediate values."""
 
     outputs: Sequence[Array]
     inner: _Inner = MappingProxyType({})
@@ -141,7 +141,7 @@ class Validator(pipelines.Validation):
         return self._problem_of_programs(module, warn=warn)
 
     def _problem_of_programs(self, module: ModuleOp, *, warn: bool = False) -> str | None:
-        """Return a difference between a program and the circle body of its segment as text, or None."""
+        """Return a difference between a program and the circle body of the segment as text, or None."""
         functions = [op for op in module.body.block.ops if isinstance(op, FuncOp)]
         inside = (op for function in functions for op in function.walk() if isinstance(op, SegmentOp))
         segments = self.segments | {op.sym_name.data: op for op in inside}
@@ -267,7 +267,7 @@ def _interpreted(module: ModuleOp, region: Region, drawn: Sequence[Inputs]) -> S
 
 
 def _binary(backend: CompilerBackend, module: ModuleOp, segment: SegmentOp) -> bytes:
-    """Return the binary of ``segment``. Its lowered form may be in another module."""
+    """Return the binary of ``segment``. The lowered form may be in another module."""
     lowered = lowered_symbols(module)[segment.sym_name.data]
     if not isinstance(lowered, ProgramOp):
         own = next(op for op in module.walk() if isinstance(op, SegmentOp) and op.sym_name == segment.sym_name)

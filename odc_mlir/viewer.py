@@ -1,6 +1,6 @@
 """``odc-opt --view``: a page with the changes of each pass and each rewrite.
 
-The page compares printed IR without locations and bytes of constants. If a module has more lines than
+The page compares printed IR, except locations and bytes of constants. If a module has more lines than
 :data:`MOST_LINES`, or a pass more rewrites than :data:`MOST_REWRITES`, the page only counts further changes.
 """
 

@@ -47,7 +47,7 @@ def distinct(samples: Sequence[Sample], labels: Array | None = None) -> list[int
 
 
 def digest(sample: Sample) -> bytes:
-    """Return a digest of a sample. 0 and -0 have the same digest, and so do all NaNs."""
+    """Return a digest of a sample. 0 and -0 have the same digest, and all NaNs have the same digest."""
     hashed = hashlib.blake2b(digest_size=16)
     for array in map(np.asarray, sample):
         hashed.update(f"{array.shape}{array.dtype}".encode())
@@ -67,7 +67,7 @@ _NEAR = 1.0 / 32.0
 _APART = 16.0
 # An element counts as varying most if its variation is at least this part of the largest variation.
 _MOST_VARYING = 1.0 / 16.0
-# Noise of millions of elements, normal or from image compression, nowhere exceeds this multiple of its mean.
+# Noise of millions of elements, normal or from image compression, nowhere exceeds this multiple of the mean.
 _NOISE = 16.0
 # Samples with a largest value beyond this multiple of the median are left out of the variation.
 _FAR = 16.0

@@ -1,4 +1,4 @@
-"""Batching of the values of a tensor for statistics, which saves numpy's overhead per call."""
+"""Batching of the values of a tensor for statistics. Batches save numpy's overhead per call."""
 
 from __future__ import annotations
 

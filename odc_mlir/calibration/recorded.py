@@ -142,7 +142,7 @@ def coverage(
 
 
 def unreal_inputs(records: Records, inputs: Iterable[TensorKey]) -> list[str]:
-    """Return the names of float ``inputs`` whose values are all almost zero, or often have infinite squares."""
+    """Return the names of float ``inputs`` with values that are all almost zero, or often have infinite squares."""
     return [finding.tensor for finding in coverage(records, inputs) if finding.kind in (_VANISHING, _OUTSIZED)]
 
 
@@ -162,7 +162,7 @@ def _input(
     least, most = statistics.minimum, statistics.maximum
     if not statistics.runs:
         return
-    # A value left out of statistics, such as the lowest float in masks, counts as a separate value.
+    # A value left out of statistics, for example the lowest float in masks, counts as a separate value.
     counts_all = not (statistics.lowest_count or statistics.infinite_count or statistics.nan_count)
     if least == most and counts_all:
         yield _about(key, "error", "constant-input", f"all values of all samples are {least:zg}; this is no real data")

@@ -1,11 +1,11 @@
 """Record files of models: our store, onert's ``minmax.bin``, and descriptions of files as JSON data.
 
-The store is an SQLite database with a rollback journal, so that several processes can write to it, and may be killed.
-Each addition is a batch. When a set of input shapes has many batches, they are joined. The last raw inputs are kept.
+The store is an SQLite database with a rollback journal. Several processes can write to it, and may be killed. Each
+addition is a batch. When a set of input shapes has many batches, the batches are joined. The last raw inputs are kept.
 
 ``minmax.bin`` is little-endian: u32 magic, u32 version, u32 number of runs. Then for each run u32 number of operators,
 u32 number of inputs, and an entry for each operator and then for each input: u32 model, u32 subgraph, u32 operator or
-input index, f32 minimum, f32 maximum. An operator's entry has the extremes of its first result.
+input index, f32 minimum, f32 maximum. An operator's entry has the extremes of the first result.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ CREATE TABLE samples (id INTEGER PRIMARY KEY AUTOINCREMENT, bytes INTEGER NOT NU
 
 
 def is_record_store(head: bytes) -> bool:
-    """Return whether a file is a record store of ours. ``head``: its first 100 bytes or more."""
+    """Return whether a file is a record store of ours. ``head``: the first 100 bytes or more."""
     return head.startswith(SQLITE_MAGIC) and int.from_bytes(head[68:72], "big") == _APPLICATION
 
 
@@ -121,11 +121,11 @@ class RecordStore:
     def move_aside(path: Path) -> Path:
         """Rename the file at ``path`` and SQLite's auxiliary files. Return the new path. Raise RecordsError.
 
-        Use this for damaged files, whose content may still be of interest.
+        Use this for damaged files, because the content may still be of interest.
         """
         aside = path.with_name(f"{path.name}.damaged-{secrets.token_hex(4)}")
         try:
-            # A remaining journal would be rolled back into the next file, so it is deleted first.
+            # A remaining journal would be rolled back into the next file. Therefore it is deleted first.
             for suffix in (*_BESIDE, ""):
                 with suppress(FileNotFoundError):
                     os.rename(f"{path}{suffix}", f"{aside}{suffix}")
@@ -387,7 +387,7 @@ def is_minmax(data: bytes) -> bool:
 
 
 def read_minmax(data: bytes, model: Model, *, location: str | None = None) -> Records:
-    """Read the records of ``model`` in a file. The statistics of its tensors have only extremes.
+    """Read the records of ``model`` in a file. The statistics of tensors have only extremes.
 
     Each run in the file counts as a run, but onert writes an additional run for each subgraph that an inference calls.
     Raises RecordsError for a file that is damaged, of another version or of another model.
@@ -425,7 +425,7 @@ def _check_of_model(
 ) -> None:
     """Raise RecordsError if a file cannot have been recorded for ``model``.
 
-    The format does not name its model. A recorder may have fused operators. However, every float output that a single
+    The format does not name the model. A recorder may have fused operators. However, every float output that a single
     operator computes is present, and no result exceeds the possible range of the operator.
     """
     hint = "the file was recorded with another model: record this one"
@@ -511,7 +511,7 @@ def _tensor_of(
 def write_minmax(records: Records, model: Model) -> bytes:
     """Return the bytes of a ``minmax.bin`` with every run of ``records``. Raises ModelError for a wrong model.
 
-    The format cannot express variables and the second and further results of operators, which are left out.
+    Variables and the second and further results of operators are left out, because the format cannot express these.
     """
     named = [subgraph.named() for subgraph in model.subgraphs]
     names = {(index, tensor.name) for index, tensors in enumerate(named) for tensor in tensors}

@@ -155,7 +155,7 @@ class Histogram:
         return (first, BINS - int(used[::-1].argmax())) if used[first] else (0, 0)
 
     def occupied(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Return edges (one more than counts) and counts of the bins from the first to the last with values."""
+        """Return edges and counts of the bins from the first to the last with values. An edge more than counts."""
         first, last = self.span()
         if first == last:
             return np.zeros(1), np.zeros(0, np.int64)
@@ -265,7 +265,7 @@ class TensorStatistics:
             return
         least, most = rows.min(axis=1), rows.max(axis=1)
         mask: NDArray[np.bool_] | None = None
-        # If a row has a NaN, its minimum is NaN, and every comparison with NaN is false.
+        # If a row has a NaN, the minimum is NaN, and every comparison with NaN is false.
         if not (bool((least > LOWEST).all()) and bool((most < np.inf).all())):
             mask = np.isfinite(rows) & (rows != LOWEST)
             least = np.where(mask, rows, np.float32(np.inf)).min(axis=1)
@@ -373,7 +373,7 @@ class TensorStatistics:
             self.channels.maxima = np.maximum(self.channels.maxima, high)
 
     def _merge_sums(self, sums: NDArray[np.float64], counts: NDArray[np.int64]) -> None:
-        """Add sums and counts by channel, of runs whose extremes have already been added."""
+        """Add sums and counts by channel, of runs with extremes that have already been added."""
         if self.channels is not None:
             self.channels.sums = self.channels.sums + sums
             self.channels.counts = self.channels.counts + counts

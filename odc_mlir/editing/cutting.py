@@ -39,7 +39,7 @@ def named_values(module: ModuleOp) -> dict[str, SSAValue]:
 
 
 def find_values(module: ModuleOp, names: Collection[str]) -> list[SSAValue]:
-    """Return the values with these names. Raises OptionError, with a suggestion, for an unknown one."""
+    """Return the values with these names. Raises OptionError, with a suggestion, for an unknown name."""
     known = named_values(module)
     for name in names:
         if name not in known:
@@ -52,7 +52,7 @@ def extract(module: ModuleOp, inputs: Sequence[str], outputs: Sequence[str]) -> 
     """Return a copy that computes the tensors ``outputs`` (default: the model's outputs) from the tensors ``inputs``.
 
     Other inputs of the model that the part needs come first. Raises OptionError for unknown names, a tensor that is
-    both input and output, and inputs that no output needs.
+    input and output, and inputs that no output needs.
     """
     made = clone_module(module)
     function = main_function(made)
@@ -166,7 +166,7 @@ def _drop_functions(module: ModuleOp, main: FuncOp) -> None:
 
 @dataclass(frozen=True)
 class ModelPart:
-    """Part of a model: indices of its ``operators`` in the main function, and a ``model`` with only these."""
+    """Part of a model: indices of ``operators`` in the main function, and a ``model`` with only these operators."""
 
     backend: str
     operators: tuple[int, ...]
@@ -322,7 +322,7 @@ def _smaller(module: ModuleOp, count: int, size: int, tries: _Tries) -> Iterator
 
 
 def _zeros(module: ModuleOp, tries: _Tries) -> ModuleOp:
-    """Set large constants to zero if the check still holds, so that the result reveals no weights."""
+    """Set large constants to zero if the check still holds. The result then reveals no weights."""
     blobs = [(n, op.value.data) for n, op in enumerate(_constants(module)) if isinstance(op.value, BlobAttr)]
     places = [n for n, blob in blobs if blob.size >= _LARGE_BYTES and any(blob.data)]
 

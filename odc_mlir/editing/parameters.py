@@ -36,7 +36,7 @@ Shapes = Sequence[tuple[int, ...]]
 def resize(module: ModuleOp, shapes: Shapes) -> ModuleOp:
     """Return a copy with inputs of ``shapes`` in order, and inferred shapes of all results.
 
-    Raises OptionError for a wrong number or rank of shapes, ModelError if an operator does not support its shapes.
+    Raises OptionError for a wrong number or rank of shapes, ModelError if an operator does not support the shapes.
     """
     made = clone_module(module)
     function = main_function(made)
@@ -233,7 +233,7 @@ def _not_quantised() -> ModelError:
 
 
 def _rounded(value: SSAValue, where: InsertPoint) -> int:
-    """Make ``value`` real, and give its users the rounded value. Return the number of changed values."""
+    """Make ``value`` real, and give readers the rounded value. Return the number of changed values."""
     if isinstance(value.owner, NoneOp) or (facts := tensor_facts(value.type)).quant is None:
         return 0
     name = value_name(value)

@@ -23,7 +23,7 @@ _WEIGHTS = {"FULLY_CONNECTED": 1, "GATHER": 0}
 
 @dataclass(frozen=True)
 class StoredWeights:
-    """A constant stored in groups: name, size before and after in bytes, and error of its values."""
+    """A constant stored in groups: name, size before and after in bytes, and error of values."""
 
     name: str
     bytes_before: int

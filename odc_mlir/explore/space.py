@@ -33,7 +33,7 @@ MOST_VALUES = 10_000  # limit on the values of an axis
 
 @dataclass(frozen=True, slots=True)
 class ParameterAxis:
-    """An axis of the search space: a key and its values, in the given order."""
+    """An axis of the search space: a key and values, in the given order."""
 
     key: str
     values: tuple[Value, ...]
@@ -176,7 +176,7 @@ _WORDS = {str: "a string", int: "a whole number", dict: "a table"}
 
 
 def read_study(path: str, options: Set[str]) -> dict[str, Any]:
-    """Read the settings in a study file, and resolve model paths relative to its folder. Raises OptionError."""
+    """Read the settings in a study file, and resolve model paths relative to the file's folder. Raises OptionError."""
     with parsing("not valid TOML", OptionError, location=path):
         found: dict[str, Any] = tomllib.loads(Path(path).read_text())
     keys = {*_LISTS, *_TYPES}

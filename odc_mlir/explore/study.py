@@ -50,7 +50,7 @@ _LEAST = 1e-9  # minimum of a latency, in milliseconds
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A point with its model paths, TOML text of its ``machine``, and ``options`` of ``compile``."""
+    """A point with model paths, TOML text of the ``machine``, and ``options`` of ``compile``."""
 
     point: Point
     models: tuple[str, ...]
@@ -196,8 +196,8 @@ def run(
 ) -> list[Trial]:
     """Evaluate the study's points and return all trials, in the order of proposal.
 
-    ``storage``: a SQLite file that keeps trials. ``scheduler``: address of a Dask scheduler, whose workers replace the
-        ``jobs`` processes. ``tell`` receives every new trial, the count so far and the total. Raises OdcError.
+    ``storage``: a SQLite file that keeps trials. ``scheduler``: address of a Dask scheduler with workers that replace
+        the ``jobs`` processes. ``tell`` receives every new trial, the count so far and the total. Raises OdcError.
     """
     machines = Machines(definition.target)
     machines.check(definition.axes)
@@ -380,7 +380,7 @@ class _StudyRunner:
 
 
 class _Pool(ProcessPoolExecutor):
-    """Worker processes that ignore SIGINT. A terminal sends it to all processes, and the parent ends its workers."""
+    """Worker processes that ignore SIGINT. A terminal sends it to all processes, and the parent ends the workers."""
 
     def submit(self, *arguments: Any, **keywords: Any) -> Future[Any]:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # new processes inherit it

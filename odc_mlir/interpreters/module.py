@@ -85,7 +85,7 @@ class CircleFunctions(InterpreterFunctions):
         return (self._variables[op],)
 
     def prepared(self, interpreter: Interpreter, op: CircleOp) -> tuple[Node, Execute]:
-        """Return the node of an operator and its prepared kernel. Raises UnsupportedError if it has no kernel."""
+        """Return the node of an operator and the prepared kernel. Raises UnsupportedError if it has no kernel."""
         if op not in self._prepared:
             if not op.SPEC.kernel:
                 raise UnsupportedError("this operator cannot be run", op=op.SPEC.name, tensor=op_name(op))
@@ -414,7 +414,7 @@ def run_module(
     run_target: bool = True,
     listeners: Sequence[Interpreter.Listener] = (),
 ) -> list[Array]:
-    """Return the outputs of the module's first function for ``inputs``, both in graph order.
+    """Return the outputs of the module's first function for ``inputs``, in graph order.
 
     Raises InputError for a wrong number of inputs, and the errors of kernels.
     """

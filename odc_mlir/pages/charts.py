@@ -28,7 +28,7 @@ def legend(names: Sequence[str]) -> Html:
 
 
 def stack(parts: Mapping[str, float], names: Sequence[str], full: float) -> Html:
-    """Draw a bar of coloured parts in the order of ``names``. Its width is the share of the parts in ``full``."""
+    """Draw a bar of coloured parts in the order of ``names``. The width is the share of the parts in ``full``."""
     boxes = [
         tag(
             "i",
@@ -54,7 +54,7 @@ class BusyOperator:
 
 
 def time_line(rows: Sequence[str], operators: Iterable[BusyOperator], end: float, *, title: str) -> Html:
-    """Draw rows over cycles 0 to ``end``: operators with names and tooltips on grey. Without time, return ""."""
+    """Draw rows over cycles 0 to ``end``: operators with names and tooltips on grey. If no time passes, return ""."""
     if end <= 0 or not rows:
         return Html("")
     scale, height = (_WIDTH - _LEFT) / end, len(rows) * _ROW
@@ -241,7 +241,7 @@ def scatter(
     title: str,
     names: tuple[str, str] = ("points", "best points"),
 ) -> Html:
-    """Draw points (name, x, y, highlighted) on linear axes from 0. Return "" without points.
+    """Draw points (name, x, y, highlighted) on linear axes from 0. Return "" if there are no points.
 
     A line joins the highlighted points, the Pareto front. ``names``: texts of the legend.
     """
@@ -292,7 +292,7 @@ _NODE_CHARACTERS = 36  # limit on kind and name in the box of a node
 
 
 def graph(nodes: Sequence[DiagramNode], *, title: str) -> Html:
-    """Draw nodes from top to bottom, with edges as arcs on the left. Return "" without nodes."""
+    """Draw nodes from top to bottom, with edges as arcs on the left. Return "" for no nodes."""
     if not nodes:
         return Html("")
     row, left, width = 22, 70, 330

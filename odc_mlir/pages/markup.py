@@ -27,7 +27,7 @@ class Html(str):
 
 
 def text(value: object) -> Html:
-    """Return ``value`` as markup: escaped, unless it is markup already."""
+    """Return ``value`` as markup: escaped if it is not markup already."""
     return value if isinstance(value, Html) else Html(escape(printable(str(value))))
 
 
@@ -51,7 +51,7 @@ def joined(parts: Iterable[object], between: str = "") -> Html:
 
 
 def short_name(name: str) -> Html:
-    """Shorten a name in its middle. A tooltip has the whole name."""
+    """Shorten a name in the middle. A tooltip has the whole name."""
     shown = middle_cut(name, _LONGEST_NAME)
     return tag("span", shown, class_="name", title=None if shown == name else name)
 
@@ -116,14 +116,14 @@ def _cell(column: Column, cell: TableCell) -> Html:
 
 
 def pairs(values: Mapping[str, object] | Iterable[tuple[str, object]], *, caption: str) -> Html:
-    """Return a table of names and values, in the given order, or "" without values."""
+    """Return a table of names and values, in the given order, or "" for no values."""
     items = values.items() if isinstance(values, Mapping) else values
     rows = [tag("tr", tag("th", name, scope="row"), tag("td", value)) for name, value in items]
     return tag("table", tag("caption", caption), tag("tbody", *rows), class_="pairs") if rows else Html("")
 
 
 def bullets(items: Iterable[object]) -> Html:
-    """Return a list, or "" without items."""
+    """Return a list, or "" for no items."""
     found = [tag("li", item) for item in items]
     return tag("ul", *found) if found else Html("")
 
@@ -157,7 +157,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Section of a page. Pages omit sections without content. ``lead``: an introductory sentence."""
+    """Section of a page. Pages omit sections that have no content. ``lead``: an introductory sentence."""
 
     title: str
     content: Html

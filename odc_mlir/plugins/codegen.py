@@ -1,4 +1,4 @@
-"""Compilation of a model by a plugin in a separate process: find and run the plugin, check and rename its output."""
+"""Compilation of a model by a plugin in a separate process: find and run the plugin, check and rename the output."""
 
 from __future__ import annotations
 

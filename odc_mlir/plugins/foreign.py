@@ -101,7 +101,7 @@ def _below(folder: str, name: str) -> Iterator[tuple[str, str]]:
 
 
 def _spec(module: str, folder: str | None) -> ModuleSpec | None:
-    """Find a top-level module without importing it."""
+    """Find a top-level module, but do not import it."""
     found = None if folder is None else PathFinder.find_spec(module, [folder])
     try:
         return found or find_spec(module)
@@ -157,7 +157,7 @@ def job_of(source: PluginSource) -> dict[str, Any]:
 
 
 def import_plugin(file: str | None, reference: str | None, folder: str | None, *, position: int) -> Any:
-    """Import a plugin and call its factory. Search ``folder`` at ``position`` of Python's path."""
+    """Import a plugin and call the factory. Search ``folder`` at ``position`` of Python's path."""
     if folder is not None and folder not in sys.path:
         sys.path.insert(position, folder)
     if file is None:
@@ -175,7 +175,7 @@ def import_plugin(file: str | None, reference: str | None, folder: str | None, *
 
 
 def load(source: PluginSource) -> Any:
-    """Import an entry in this process and return the result of its function. Raises OptionError with its name."""
+    """Import an entry in this process and return the result of the function. Raises OptionError with its name."""
     # The folder is last on Python's path. Its modules then hide no modules of other folders.
     return call(lambda: import_plugin(**job_of(source), position=len(sys.path)), source)
 

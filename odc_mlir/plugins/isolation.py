@@ -1,6 +1,6 @@
 """Jobs in separate isolated processes, with limits on time and memory.
 
-The process is a fresh Python that reads JSON from standard input and writes its answer to a file. It works in a
+The process is a fresh Python that reads JSON from standard input and writes the answer to a file. It works in a
 temporary folder and leads a process group, which ends as a whole. It gets the environment variables below, all
 variables that begin with ``ODC_``, and variables named in ``ODC_PASS_ENV``, separated by semicolons.
 """
@@ -137,7 +137,7 @@ def _result(
 
 
 def _answer(path: Path) -> dict[str, Any] | None:
-    """Return the answer in a file, or None if it does not have the worker's form: a plugin may write to it, too."""
+    """Return the answer in a file, or None if it lacks the worker's form, because plugins may write to it."""
     try:
         found = json.loads(read_file(path, max_bytes=_MAX_ANSWER_BYTES))
         failure = found["error"]

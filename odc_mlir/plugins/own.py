@@ -1,6 +1,6 @@
 """Our own targets and codegen plugins, ``npu`` and ``cpu``, registered like plugins of other packages.
 
-LLVM runs in the process of ``cpu-gen``, so that a defect of LLVM cannot affect an application.
+LLVM runs in the process of ``cpu-gen``. A defect of LLVM therefore cannot affect an application.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class CpuCodegen(PackageCodegen):
     takes_floats = True
 
     def supports(self, model: str) -> str | None:
-        """Return why models cannot be compiled without LLVM, or None if it is installed."""
+        """Return why models cannot be compiled if LLVM is missing, or None if it is installed."""
         return None if has_code_generator() else f"native code needs the package {EXTRA}; {HINT}"
 
     def package(self, model: str | bytes, request: CodegenRequest) -> PackageFiles:

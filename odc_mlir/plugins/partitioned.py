@@ -14,7 +14,7 @@ from odc_mlir.plugins.target import SegmentModel, TargetDescription
 
 
 class PackageCodegen(ABC):
-    """A codegen plugin whose output is a package in a single (zip) file. Subclasses implement :meth:`package`."""
+    """A codegen plugin with a package in a single (zip) file as output. Subclasses implement :meth:`package`."""
 
     @abstractmethod
     def package(self, model: str | bytes, request: CodegenRequest) -> PackageFiles:
@@ -50,7 +50,7 @@ class PartitionedCodegen(PackageCodegen):
     def compile_segment(self, segment: SegmentModel, request: CodegenRequest) -> bytes:
         """Return the binary of a segment for the target's device.
 
-        Raises OdcError for a segment that cannot be compiled. Its operators then stay on the host with this reason.
+        Raises OdcError for a segment that cannot be compiled. Operators of the segment then stay on the host.
         """
 
     def package(self, model: str | bytes, request: CodegenRequest) -> PackageFiles:

@@ -48,10 +48,10 @@ _FORMS = MappingProxyType({GROUP: _TARGET, DEVICES: _NAME, TARGETS: _NAME, UNIVE
 
 @dataclass(frozen=True, slots=True)
 class PluginSource:
-    """Location of a plugin. ``target`` is its name in ``group``.
+    """Location of a plugin. ``target`` is the name in ``group``.
 
     ``file``: the Python file with ``create_codegen``, or None for an entry point. For an entry point, ``reference`` is
-        its ``module:function`` and ``folder`` the folder of its package (if editable, of its metadata).
+        ``module:function`` and ``folder`` the folder of the package (if editable, of the metadata).
     """
 
     target: str
@@ -63,7 +63,7 @@ class PluginSource:
 
     @property
     def extension(self) -> str:
-        """The file extension of a codegen plugin's output, without a dot."""
+        """The file extension of a codegen plugin's output, with no dot."""
         return extension_of(self.target)
 
     @property
@@ -76,7 +76,7 @@ class PluginSource:
 
 
 def extension_of(target: str) -> str:
-    """Return ``tvn`` for ``tvn-gen``. Raises OptionError for a string without the suffix ``-gen``."""
+    """Return ``tvn`` for ``tvn-gen``. Raises OptionError if the suffix ``-gen`` is missing."""
     if not _TARGET.fullmatch(target):
         raise OptionError(
             f"the codegen target is {target!r}, expected <extension>{SUFFIX}, such as npu{SUFFIX}",
@@ -133,7 +133,7 @@ def own_entries(group: str) -> list[PluginSource]:
 
 
 def unreadable_metadata() -> Iterator[tuple[Path, str, bool]]:
-    """Yield the metadata folders that Python cannot parse, the reason, and whether they mention our groups."""
+    """Yield the metadata folders that Python cannot parse, the reason, and whether the folders mention our groups."""
     from importlib import metadata  # slow to import
 
     for folder in (*_variable_folders(), *sys.path):

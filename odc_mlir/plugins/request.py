@@ -86,7 +86,7 @@ class CodegenPlugin(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """Description of a codegen plugin: the scheme of its models (None for float), and whether it takes float models."""
+    """Description of a codegen plugin: the scheme of models (None for float), and whether it takes float models."""
 
     name: str
     extension: str

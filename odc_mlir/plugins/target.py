@@ -60,7 +60,7 @@ STATIC_SHAPE = Rule("static-shape", "all shapes are known at compile time", _unk
 
 @dataclass(frozen=True)
 class RuleTable:
-    """Table of rules: for every operator, and by operator. An operator without an entry stays on the host."""
+    """Table of rules: for every operator, and by operator. An operator that has no entry stays on the host."""
 
     generic: tuple[Rule, ...]
     operators: Mapping[str, tuple[Rule, ...]]
@@ -88,7 +88,7 @@ class RuleTable:
 class Costs:
     """Cost model: ``operator_ns`` estimates an operator on the target, ``host`` all other times.
 
-    The cost of a segment is the time of its operators, of the switch to the target and back, and of its transfers.
+    The cost of a segment is the time of operators, of the switch to the target and back, and of transfers.
     """
 
     operator_ns: Callable[[Node], float]
@@ -97,14 +97,14 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class SegmentModel:
-    """A segment to compile: ``model`` is a Circle file of its operators, with its inputs and outputs in order."""
+    """A segment to compile: ``model`` is a Circle file of the operators, with inputs and outputs in order."""
 
     name: str
     model: bytes
 
 
 def operator_model(node: Node) -> Model:
-    """Return a model of one operator, for tools that judge models. Its inputs are the operator's dynamic operands.
+    """Return a model of one operator, for tools that judge models. The inputs are the operator's dynamic operands.
 
     Raises ModelError for unknown dimensions, UnsupportedError for control flow and constants in blocks.
     """
@@ -175,7 +175,7 @@ def _reason(answer: object) -> str | None:
 
 
 class _UnusableError(Exception):
-    """Another package's code returned a value that its interface does not allow."""
+    """Another package's code returned a value that the interface does not allow."""
 
 
 @contextmanager
@@ -238,11 +238,11 @@ class TargetFacts(_Hardware):
 class TargetDescription(_Hardware):
     """One kind of hardware.
 
-    ``extension``: file extension of its segments. The codegen plugin ``<extension>-gen`` writes them, and the device
-        with this name runs them. ``schemes``: schemes of models, best first, with FLOAT if it runs float models.
-        ``rules`` and ``costs`` take a machine (None: the only one). ``machines``: names of machines for ``--target``.
+    ``extension``: file extension of segments. The codegen plugin ``<extension>-gen`` writes segments, and the device
+    with this name runs segments. ``schemes``: schemes of models, best first, with FLOAT if it runs float models.
+    ``rules`` and ``costs`` take a machine (None: the only one). ``machines``: names of machines for ``--target``.
     ``machine_files``: file suffix of further descriptions. ``identity``: data that compiled code depends on, in
-        addition to the plugin.
+    addition to the plugin.
     """
 
     rules: Callable[[str | None], Rules]
@@ -268,7 +268,7 @@ class TargetDescription(_Hardware):
 class Chosen:
     """Resolved target name: the plugin that compiles, and the machine if the name is a machine's.
 
-    ``facts`` and ``source`` are None for a codegen plugin without a described target.
+    ``facts`` and ``source`` are None for a codegen plugin that has no described target.
     """
 
     codegen: str

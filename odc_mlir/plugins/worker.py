@@ -93,7 +93,7 @@ def _end_with(parent: int, folder: Path) -> None:
 
 
 class _FailedError(Exception):
-    """The plugin violates its contract, or rejects the model."""
+    """The plugin violates the contract, or rejects the model."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -105,7 +105,7 @@ def _failure(kind: str, text: str) -> dict[str, Any]:
 
 
 def _load(job: Mapping[str, Any]) -> Any:
-    """Load the plugin, if any. Its folders precede installed packages and follow Python's own modules on the path."""
+    """Load the plugin, if any. The folders precede installed packages and follow Python's own modules on the path."""
     if job["file"] is None and job["reference"] is None:
         return None
     installed = (i for i, place in enumerate(sys.path) if Path(place).name in ("site-packages", "dist-packages"))

@@ -183,7 +183,7 @@ class HelpSearch:
     # Models and recipes.
 
     def _start(self) -> tuple[FloatModel, Recipe]:
-        """Return the first model and the recipe of it. Inputs and outputs are normalised if that helps."""
+        """Return the first model and the model's recipe. Inputs and outputs are normalised if that helps."""
         model, recipe = self.evaluator.base, self._recipe()
         for kind, name in NORMALIZED.items():
             found = self.normalized(model, kind)

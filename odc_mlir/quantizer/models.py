@@ -166,7 +166,7 @@ class FloatModel:
 
 @dataclass
 class Candidate:
-    """Quantised model, built from ``model`` by ``recipe``, and measures of it."""
+    """Quantised model, built from ``model`` by ``recipe``, and measures of the quantised model."""
 
     model: FloatModel
     recipe: Recipe

@@ -60,7 +60,7 @@ class Blob:
 
     @property
     def data(self) -> memoryview:
-        """Read-only bytes. Raises ModelError if the source text omitted them."""
+        """Read-only bytes. Raises ModelError if the source text omitted the bytes."""
         if self._data is None:
             raise ModelError(
                 f"the {self.size} bytes of constant {self.digest[:12]} are not in this text",
@@ -83,7 +83,7 @@ class Blob:
         return found
 
     def resolve(self, data: bytes | memoryview) -> None:
-        """Give an unresolved blob its bytes. Raises ModelError for another size or digest than announced."""
+        """Set the bytes of an unresolved blob. Raises ModelError for another size or digest than announced."""
         found = Blob(data)
         if found.size != self.size or found.digest != self.digest:
             raise ModelError(
@@ -107,7 +107,7 @@ class Blob:
 _HANDLE = "sha256_"
 _ALIGNMENT = (16).to_bytes(4, "little").hex()  # prefix of the bytes of a resource, as in MLIR
 _IS_HANDLE = re.compile(_HANDLE + "[0-9a-f]{64}")
-# Blobs by handle: blobs that parsed text refers to without bytes, and printed blobs.
+# Blobs by handle: unresolved blobs in parsed text, and printed blobs.
 _UNRESOLVED: WeakValueDictionary[str, Blob] = WeakValueDictionary()
 _PRINTED: WeakValueDictionary[str, Blob] = WeakValueDictionary()
 
@@ -132,7 +132,7 @@ class BlobResources(OpAsmDialectInterface):
         _UNRESOLVED.pop(key, None)
 
     def lookup(self, key: str) -> str | None:
-        """Return the resource text of a printed blob, or None if its bytes are unknown."""
+        """Return the resource text of a printed blob, or None if the bytes are unknown."""
         blob = _PRINTED.get(key)
         return resource_text(blob) if blob is not None and blob.is_resolved else None
 
@@ -165,5 +165,5 @@ def record_printed(blob: Blob) -> None:
 
 
 def are_unresolved() -> bool:
-    """Return whether there are blobs without bytes."""
+    """Return whether there are blobs with missing bytes."""
     return bool(_UNRESOLVED)

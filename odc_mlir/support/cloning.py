@@ -18,7 +18,7 @@ def clone_module(module: ModuleOp) -> ModuleOp:
 
 
 def _clone(op: Operation, values: dict[SSAValue, SSAValue], blocks: dict[Block, Block]) -> Operation:
-    """Return a copy of ``op`` without operands. ``values`` and ``blocks`` map its values and blocks to the copy's."""
+    """Return a copy of ``op`` with no operands. ``values`` and ``blocks`` map values and blocks to the copy's."""
     made = op.clone_without_regions(values, blocks, clone_operands=False)
     for region, copied in zip(op.regions, made.regions, strict=True):
         for block in region.blocks:

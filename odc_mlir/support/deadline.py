@@ -18,7 +18,7 @@ _DOING = "doing"  # last activity of a context's passes
 
 
 class Deadline:
-    """Deadline ``seconds`` from now. Raises OptionError unless ``seconds`` is positive."""
+    """Deadline ``seconds`` from now. Raises OptionError if ``seconds`` is not positive."""
 
     def __init__(self, seconds: float) -> None:
         if not seconds > 0:

@@ -32,7 +32,7 @@ def to_float32(value: float) -> float:
 
 
 def float32_text(value: float) -> str:
-    """Format a finite float32 as its shortest decimal, with the point that MLIR's syntax requires (``1.0e-05``)."""
+    """Format a finite float32 as the shortest decimal, with the point that MLIR's syntax requires (``1.0e-05``)."""
     import numpy as np
 
     text = str(np.float32(value))

@@ -47,7 +47,7 @@ def op_name(op: Operation) -> str:
 
 
 def value_name(value: SSAValue) -> str:
-    """Return the tensor name of ``value``, or "" if its location has none."""
+    """Return the tensor name of ``value``, or "" if the location has no name."""
     if isinstance(value, BlockArgument):
         return next(iter(location_names(value.location)), "")
     if not isinstance(value, OpResult):
@@ -64,7 +64,7 @@ def is_known(location: LocationAttr) -> bool:
 
 
 def name_inside(op: Operation, name: str) -> None:
-    """Give the name ``name`` to ``op`` and to operations inside of it that have no location."""
+    """Give the name ``name`` to ``op`` and to operations inside of ``op`` that have no location."""
     for inner in op.walk():
         if not is_known(inner.location):
             inner.location = name_loc(name)
@@ -74,7 +74,7 @@ def hint_of(name: str) -> str | None:
     """Return an SSA name hint for a tensor name: short and valid, or None if nothing readable remains.
 
     Converters join the names of fused operators with ``;``, and the hint uses the first part. Trailing numbers are
-    removed, because the printer adds its own numbers to distinguish values.
+    removed, because the printer adds numbers to distinguish values.
     """
     hint = _NUMBERS_AT_END.sub("", _NOT_IN_HINT.sub("_", name.partition(";")[0]).strip("_"))
     if len(hint) > _LONGEST_HINT:

@@ -1,7 +1,7 @@
 """Printer and parser of self-contained IR text.
 
 Unlike xDSL's printer, ours defines aliases for long types and encodings at the top (``!per_axis0 = …``), omits unknown
-locations, and does not escape readable non-ASCII text. A file ends with the bytes of its constants in MLIR's resource
+locations, and does not escape readable non-ASCII text. A file ends with the bytes of constants in MLIR's resource
 section: hexadecimal digits, after four bytes for the alignment.
 """
 
@@ -60,7 +60,7 @@ class OdcPrinter(Printer):
         self._counts: Counter[str] = Counter()  # number of aliases by the start of their names
 
     def print_blob(self, blob: Blob) -> None:
-        """Print the handle of a blob. Its bytes follow at the end of the file."""
+        """Print the handle of a blob. The bytes follow at the end of the file."""
         self.blobs[blob] = None
         self.print_string(blob.handle)
 
@@ -157,7 +157,7 @@ class OdcPrinter(Printer):
 
 
 class _TooLongError(Exception):
-    """Signal that a :class:`_LimitedText` exceeds its limit."""
+    """Signal that a :class:`_LimitedText` exceeds the limit."""
 
 
 class _LimitedText(StringIO):
@@ -207,8 +207,8 @@ class _Element(AttrParser._TensorLiteralElement):
 class _Expansion:
     """Limits on the expansion of short texts.
 
-    Nested aliases can define an attribute of exponential size, and every reader of an attribute visits all of its
-    parts. A short dense attribute with a single value can have a type with any number of elements.
+    Nested aliases can define an attribute of exponential size, and every reader of an attribute visits all parts. A
+    short dense attribute with a single value can have a type with any number of elements.
     """
 
     def __init__(self, text_length: int) -> None:
@@ -320,9 +320,9 @@ class OdcParser(Parser):
 
 
 def parse_module(ctx: Context, text: str, name: str = "<text>", positions: Positions | None = None) -> ModuleOp:
-    """Parse ``text`` to a module without verifying it. Errors mention ``name``.
+    """Parse ``text`` to a module. Do not verify the module. Errors mention ``name``.
 
-    ``positions`` receives the position of every operation. Constants without bytes in the text stay unresolved. Raises
+    ``positions`` receives the position of every operation. Constants with no bytes in the text stay unresolved. Raises
     ModelError with file, line and column.
     """
     with parsing("this text cannot be read", ModelError, location=name):
@@ -362,8 +362,8 @@ def write_module(
 ) -> None:
     """Print ``module`` to ``stream``. Raises ModelError for ``keep`` if a constant's bytes are unknown.
 
-    Without ``properties``, generic syntax prints properties as attributes, as in old MLIR text. ``names`` are distinct
-    names of values, which replace the hints.
+    If ``properties`` is false, generic syntax prints properties as attributes, as in old MLIR text. ``names`` are
+    distinct names of values, which replace the hints.
     """
     body = StringIO()
     printer = OdcPrinter(body, generic=generic, locations=locations)

@@ -181,7 +181,7 @@ def load(target: str | os.PathLike[str]) -> Target:
 
 
 def _read_file(path: str) -> str:
-    # Without O_NONBLOCK, opening a pipe waits for a writer.
+    # If O_NONBLOCK is missing, opening a pipe waits for a writer.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -138,7 +138,7 @@ def _value(value: Any, path: str, location: str) -> Any:
 
 
 def number_of(value: Any, path: str, location: str, least: float = 0) -> float:
-    """Return ``value`` as a float. Raises TargetError unless it is a number from ``least`` to 1e12.
+    """Return ``value`` as a float. Raises TargetError if it is not a number from ``least`` to 1e12.
 
     The upper limit keeps sums and products over whole models finite.
     """
@@ -154,7 +154,7 @@ _NUMBERS = ("value", "low", "high")
 
 @dataclasses.dataclass(frozen=True)
 class EnergyFigure:
-    """An energy figure with bounds ``low`` and ``high``, and its source."""
+    """An energy figure with bounds ``low`` and ``high``, and a source."""
 
     value: float
     low: float

@@ -1,6 +1,6 @@
 """Processors as data: one TOML file per kind of machine in ``cpus``.
 
-``cpu`` is this machine, with the best description for its features.
+``cpu`` is this machine, with the best description for the features of the processor.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FOLDER = "cpus"
 class CpuTarget:
     """One kind of processor.
 
-    ``triple``, ``cpu``, ``features``, ``tuning``: LLVM's terms. Code runs also on processors without ``tuning``.
+    ``triple``, ``cpu``, ``features``, ``tuning``: LLVM's terms. Code also runs on processors that have no ``tuning``.
     ``dot``: instruction that multiplies and adds four bytes (``vnni``, ``madd``, ``usdot`` or ``sdot``). If there is no
     such instruction, ``portable``, or ``shifts`` if vectors cannot be permuted. ``tile_rows``, ``tile_vectors``:
     pixels, and groups of 16 channels, in a register tile of sums. ``preference``: of several suitable descriptions, the

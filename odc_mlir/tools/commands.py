@@ -33,7 +33,7 @@ def commands() -> dict[str, str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command. Return its exit code."""
+    """Run a command. Return the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     name, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
     if name in (own := {"completion": _completion, "samples": _samples}):
@@ -63,7 +63,7 @@ def _print_commands() -> None:
 
 
 def _summary(module: str) -> str:
-    """Return the first line of the docstring of a command's module, without the command's name."""
+    """Return the first line of the docstring of a command's module, except the command's name."""
     with (Path(__file__).parent / f"{module.rpartition('.')[2]}.py").open(encoding="utf-8") as source:
         return source.readline().strip().strip('"').partition(": ")[2]
 
@@ -153,7 +153,7 @@ def _body(arguments: argparse.Namespace) -> int:
 
 
 def _steps(arguments: argparse.Namespace, folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield the commands with arguments. Raises OptionError for a float model without samples."""
+    """Yield the commands with arguments. Raises OptionError for a float model if no samples are given."""
     from odc_mlir.runtime import api
     from odc_mlir.runtime.auto.aim import is_quantized
 

@@ -74,7 +74,7 @@ def _add_output_flags(parser: argparse.ArgumentParser) -> None:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Argument parser whose help begins with examples. An error is one line with the nearest valid name."""
+    """Argument parser with help that begins with examples. An error is a line with the nearest valid name."""
 
     renamed: Renamed = MappingProxyType({})
 
@@ -99,7 +99,7 @@ def nearest(parser: argparse.ArgumentParser, message: str, others: Iterable[str]
 
 
 def run_tool(parser: argparse.ArgumentParser, body: Body, argv: Sequence[str] | None = None) -> int:
-    """Parse ``argv`` (default: the command line), check its files, run ``body`` and return the exit code.
+    """Parse ``argv`` (default: the command line), check the files in it, run ``body`` and return the exit code.
 
     Nothing that a user can cause raises an exception, including wrong usage and ``--help``.
     """
@@ -159,7 +159,7 @@ def renamed_options(parser: argparse.ArgumentParser) -> Renamed:
 
 
 def options_below(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """Yield the options of a parser and of its subcommands."""
+    """Yield the options of a parser and of subcommands."""
     yield from parser._option_string_actions
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -169,7 +169,7 @@ def options_below(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 @contextmanager
 def _seldom_collected(*, ends_process: bool) -> Iterator[None]:
-    """Raise the garbage collector's threshold in this block. ``ends_process``: skip the collection at its end."""
+    """Raise the garbage collector's threshold in this block. ``ends_process``: skip the collection at the end."""
     from odc_mlir.support.collection import seldom_collected
 
     atexit.unregister(gc.freeze)  # keeps a single registration if a process runs several commands
@@ -287,7 +287,7 @@ def _outcome(
         return _fail(prog, f"{text} with the file {where}" if where else text, EXIT_BUG, debug)
 
 
-# Flags with an optional value. Without "=value", argparse would take the next word as the value.
+# Flags with an optional value. If "=value" is missing, argparse would take the next word as the value.
 _BARE = {"--verify-each": "--verify-each=passes"}
 
 
@@ -357,7 +357,7 @@ def size(text: str) -> int:
 
 
 def write_reproducer(prog: str, argv: Sequence[str]) -> str | None:
-    """Write the current exception, command line and versions to a new file. Return its path, or None on failure."""
+    """Write the current exception, command line and versions to a new file. Return the path, or None on failure."""
     import platform
     import traceback
 
@@ -372,7 +372,7 @@ def write_reproducer(prog: str, argv: Sequence[str]) -> str | None:
 
 
 def write_crash_file(prog: str, suffix: str, text: str) -> str | None:
-    """Write ``text`` to a new file in the temporary directory. Return its path, or None on failure."""
+    """Write ``text`` to a new file in the temporary directory. Return the path, or None on failure."""
     import tempfile
 
     try:
@@ -401,7 +401,7 @@ def _fail(prog: str, text: str, code: int, debug: bool) -> int:
 class PrintableStream:
     """Text stream that escapes control characters. It drops output to a closed pipe: files and exit code still matter.
 
-    ``stream``: the underlying stream, for progress that moves the cursor. ``name``: its name in system errors
+    ``stream``: the underlying stream, for progress that moves the cursor. ``name``: name in system errors
     """
 
     def __init__(self, stream: TextIO, name: str = STDOUT_NAME) -> None:

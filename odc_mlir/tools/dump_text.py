@@ -253,7 +253,7 @@ def _indices(indices: Sequence[Any]) -> str:
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Yield aligned columns below heads, with numbers aligned right. Without rows, yield nothing."""
+    """Yield aligned columns below heads, with numbers aligned right. If there are no rows, yield nothing."""
     content = list(rows)
     if not content:
         return

@@ -64,12 +64,12 @@ def add_input(container: Container, *flags: str, stdin: bool = True, own: bool =
 
 
 def add_switch(container: Container, flag: str, help: str) -> None:
-    """Add a flag without a value."""
+    """Add a flag that takes no value."""
     container.add_argument(flag, action="store_true", help=help)
 
 
 def add_json(container: Container, kind: OutputKind, help: str) -> None:
-    """Add ``--json [FILE.json]``, a document for programs. Without FILE it goes to standard output."""
+    """Add ``--json [FILE.json]``, a document for programs. If FILE is missing, the output goes to standard output."""
     text = f"write {help} as JSON"
     add_output(container, "--json", metavar="FILE.json", nargs="?", const=STANDARD, kind=kind, help=text)
 
@@ -162,7 +162,7 @@ class Files:
         raise first
 
     def failure_messages(self, failed: Sequence[OdcError | OSError] | None = None) -> list[str]:
-        """Return the messages of failures to write, without closed pipes."""
+        """Return the messages of failures to write, except for closed pipes."""
         failed = self._failed if failed is None else failed
         return [error_text(error) for error in failed if not isinstance(error, BrokenPipeError)]
 
@@ -174,11 +174,11 @@ class Files:
 
     @property
     def messages(self) -> IO[str]:
-        """Stream for messages: standard output, unless an output goes there."""
+        """Stream for messages: standard output if no output goes there."""
         return sys.stderr if self.uses_stdout else sys.stdout
 
     def tell(self, lines: Iterable[str]) -> None:
-        """Print lines as messages. With ``-q`` they are not computed."""
+        """Print lines as messages. With ``-q``, messages are not computed."""
         for line in () if self.quiet else lines:
             print(line, file=self.messages)
 
@@ -201,7 +201,7 @@ def _write_to_stdout(data: bytes) -> None:
 
 
 def discard(stream: IO[str]) -> None:
-    """Redirect ``stream`` to the null device, so that Python does not fail again at exit."""
+    """Redirect ``stream`` to the null device. Otherwise Python fails again at exit."""
     with suppress(OSError, ValueError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())
@@ -209,7 +209,7 @@ def discard(stream: IO[str]) -> None:
 
 
 def error_text(error: OdcError | OSError) -> str:
-    """Return the text of an error in one line. For a system error, include its file or stream."""
+    """Return the text of an error in one line. For a system error, include the file or stream."""
     if isinstance(error, OdcError):
         return str(error)
     reason = error.strerror or str(error) or type(error).__name__
@@ -305,7 +305,7 @@ def _check_any_reader(arguments: argparse.Namespace) -> None:
 
 
 def _checked_inputs(arguments: argparse.Namespace, action: argparse.Action, role: Input) -> list[str]:
-    """Return the existing files of an argument without standard input. Raises OptionError."""
+    """Return the existing files of an argument, except standard input. Raises OptionError."""
     value = getattr(arguments, action.dest, None)
     if role.stdin and value is not None:
         named = [STANDARD if item in _STDIN_PATHS else item for item in (value if isinstance(value, list) else [value])]

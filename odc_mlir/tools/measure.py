@@ -188,7 +188,7 @@ class Run:
 
 
 def describe_values(value: Array) -> str:
-    """Format ``float32[1, 8] least -1 largest 2.5 mean 0.25``, without numbers for empty or non-numeric tensors."""
+    """Format ``float32[1, 8] least -1 largest 2.5 mean 0.25``, with no numbers for empty or non-numeric tensors."""
     text = f"{value.dtype.name}[{', '.join(map(str, value.shape))}]"
     if not value.size or value.dtype.kind not in "biuf":
         return text

@@ -1,4 +1,4 @@
-"""``odc-build``: build a product of a model from the steps in a file, rerunning only steps whose inputs changed."""
+"""``odc-build``: build a product of a model from the steps in a file, rerunning only steps with changed inputs."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _tool(command: str) -> Any:
 
 
 def options_of(command: str, words: Sequence[str]) -> dict[str, StepOption]:
-    """Return the options of a command by name, from its parser. ``words`` name its subcommand."""
+    """Return the options of a command by name, from the parser. ``words`` name the subcommand."""
     from odc_mlir.flow import StepOption
 
     parser = _tool(command).build_parser()

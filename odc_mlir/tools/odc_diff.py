@@ -171,7 +171,7 @@ def _loaded(file: str, infos: Sequence[TensorInfo], *, sample_axis: bool) -> lis
 
 
 def _made_up(ours: Sequence[TensorInfo], theirs: Sequence[TensorInfo], limits: Sequence[int | None]) -> list[Array]:
-    """Return random inputs that both sides accept: codes if either side takes codes."""
+    """Return random inputs that the two sides accept: codes if either side takes codes."""
     from odc_mlir.formats.samples import random_inputs
 
     infos = [b if b.quant is not None and a.quant is None else a for a, b in zip(ours, theirs, strict=False)]

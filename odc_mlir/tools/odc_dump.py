@@ -108,7 +108,7 @@ def _segment(data: bytes, location: str) -> Document:
 
 
 def _compiled(files: PackageFiles, file: str, path: str) -> Document:
-    """Describe a segment of a package. A foreign format has only its name."""
+    """Describe a segment of a package. A foreign format has only a name."""
     extension = "" if files.plan is None else files.plan.extension
     if extension not in ("npu", "cpu"):
         return {"format": extension}

@@ -58,7 +58,7 @@ RENAMED: Renamed = {"--npu": ("--target", bool), "--target": ("--emit", _is_form
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of ``odc-opt``, without the flags of passes."""
+    """Return the parser of ``odc-opt``, except flags of passes."""
     parser = base_parser("odc-opt", "Run compiler passes over a model.", epilog=EPILOG, renamed=RENAMED)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add_input(
@@ -164,7 +164,7 @@ class _Collect(argparse.Action):
 
 
 def _pass_flags(parser: argparse.ArgumentParser, argv: Sequence[str]) -> list[str]:
-    """Replace every unknown ``--name[=options]`` by the option that runs a pass, without slow imports of passes."""
+    """Replace every unknown ``--name[=options]`` by the option that runs a pass. Do not import passes (slow)."""
     known = {*options_below(parser), *renamed_options(parser)}
     argv = [f"--help-pass={word[7:]}" if word.startswith("--help=") else word for word in argv]
     rewritten: list[str] = []
@@ -407,7 +407,7 @@ class _Run:
 def _reproducer(
     context: Context, read: Callable[[], ModuleOp], done: Sequence[ModulePass], left: Sequence[ModulePass]
 ) -> str | None:
-    """Write a reproducer: the passes ``left`` and the IR before them, rebuilt because a pass failed half-way."""
+    """Write a reproducer: the passes ``left`` and the IR before these, rebuilt because a pass failed half-way."""
     import traceback
 
     trace = traceback.format_exc()
@@ -456,7 +456,7 @@ def _constants(arguments: argparse.Namespace) -> Constants:
 
 
 def _text_target(arguments: argparse.Namespace) -> Target:
-    """Return the output target with its options. Listings omit constants' bytes under the same conditions as IR."""
+    """Return the output target with options. Listings omit constants' bytes under the same conditions as IR."""
     from dataclasses import replace
 
     from xdsl.utils.arg_spec import parse_spec

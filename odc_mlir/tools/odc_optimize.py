@@ -103,7 +103,7 @@ def report(made: Optimized) -> Mapping[str, Any]:
 
 
 def summary(made: Optimized, named: Sequence[str] = ()) -> Iterator[str]:
-    """Yield lines with operator counts before and after, applied rewrites, and ``named`` rewrites without effect."""
+    """Yield lines with operator counts before and after, applied rewrites, and ``named`` rewrites not applied."""
     before, after = sum(made.before.values()), sum(made.after.values())
     yield f"{counted(before, 'operator')} before, {after} after"
     kinds = sorted({*made.before, *made.after}, key=lambda k: made.after.get(k, 0) - made.before.get(k, 0))

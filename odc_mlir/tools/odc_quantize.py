@@ -256,7 +256,7 @@ def _coverage(coverage: Mapping[str, Any]) -> Iterator[str]:
 def _front(points: Sequence[Mapping[str, Any]], least: float) -> Iterator[str]:
     """Yield lines about measured models on the Pareto front of accuracy over time or bytes.
 
-    ``least``: the minimum share of quantised multiplications. Without a target, models below this share are marked.
+    ``least``: the minimum share of quantised multiplications. If no target is given, mark models below this share.
     """
     from odc_mlir.quantizer.policy.verdict import cost_text
 

@@ -187,7 +187,7 @@ def _body(arguments: argparse.Namespace) -> None:
     memory.sample("MODEL_LOAD")
     samples = _samples(arguments, executor, shapes)
     start = time.perf_counter()
-    # Check shapes before the run, whose errors name operators inside the model.
+    # Check shapes before the run, because errors of runs name operators inside the model.
     bound = bind_inputs(executor.graph.input_infos(), samples.records[0], resize=shapes is not None)
     executor.prepare([array.shape for array in bound])
     measurement.prepare_seconds = time.perf_counter() - start

@@ -1,4 +1,4 @@
-"""``odc-sim``: run the program in a .npu file on the NPU simulator, and show how its cycles are spent."""
+"""``odc-sim``: run the program in a .npu file on the NPU simulator, and show how cycles are spent."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A comment such as ``// expected-error @below {{scale is inf}}`` in the input expects an error with the text in braces.
 ``@below``, ``@above``, ``@+2`` or ``@-1`` gives the error's line. The default is the comment's line. ``@unknown``
-expects an error without a line.
+expects an error that has no line.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def text_of(item: ModulePass) -> str:
 
 
 def requested(arguments: argparse.Namespace) -> Iterator[StagedPass]:
-    """Yield the passes to run, without ``--before``. Raises OdcError for wrong names, options, reproducers."""
+    """Yield the passes to run, except ``--before``. Raises OdcError for wrong names, options, reproducers."""
     from odc_mlir import pipelines
     from odc_mlir.transforms.partition.odc_set_target import OdcSetTargetPass
 
@@ -320,7 +320,7 @@ class IrPrinter:
 def write_ir_reproducer(module: ModuleOp, pipeline: str, trace: str) -> str | None:
     """Write a file for ``odc-opt --run-reproducer``: the IR before the passes of ``pipeline``, and the pipeline.
 
-    Its first line is a lit RUN line. Return its path, or None on failure.
+    The first line is a lit RUN line. Return its path, or None on failure.
     """
     from odc_mlir.support.text import module_text
 

@@ -35,7 +35,7 @@ Records = Sequence[Sequence["Array"]]
 
 
 def add_stage_flags(group: argparse._ArgumentGroup) -> None:
-    """Add the flags of both stages."""
+    """Add the flags of the two stages."""
     group.add_argument("--quantize", choices=tuple(QUANTIZED_SUFFIXES), help="quantise the model first (or -q SCHEME)")
     text = "path of the quantised model (default: the model's folder, or the cache)"
     add_output(group, "--qpath", metavar="FILE", kind=MODEL_BY_NAME, help=text)
@@ -115,7 +115,7 @@ _log = logging.getLogger(__name__)
 
 
 def backend_of_settings(package: Package | None) -> Backend:
-    """Return the first backend of BACKENDS that can run the model, or ``auto`` without BACKENDS.
+    """Return the first backend of BACKENDS that can run the model, or ``auto`` if BACKENDS is not set.
 
     Raises SessionError if no backend of the environment's list can run it.
     """

@@ -425,7 +425,7 @@ class Calls:
             executor.clear_variables()
 
     def abandon(self) -> None:
-        """Drop the current run, because the thread of it does not exist in this forked process."""
+        """Drop the current run. The thread of the run does not exist in this forked process."""
         self._depth = self._count = self._outer_bytes = 0
         self._watch = None
         self._executors = {}

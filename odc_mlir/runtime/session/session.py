@@ -30,7 +30,7 @@ INFORMATION = ("VERSION",)
 
 
 class Session:
-    """A model and the life cycle of it, from loading to running.
+    """A model and the model's life cycle, from loading to running.
 
     ``model``: a .circle or .tflite file, an nnpackage (folder, zip or :class:`~odc_mlir.Package`), or the bytes of a
         model file. If no model is given, the session waits for load_model_from_file. ``backends`` and ``workspace``: as
