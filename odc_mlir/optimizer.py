@@ -147,10 +147,7 @@ def difference(
     rejects, and any error of a run.
     """
     if isinstance(load, str | os.PathLike):
-        ranks = [
-            None if (shape := rewriting.shape_of(value)) is None else len(shape) for value in _interface(before)[0]
-        ]
-        load = read_samples(load, ranks).records
+        load = read_samples(load, list(map(rewriting.shape_of, _interface(before)[0]))).records
     found = _measured(before, after, inputs, outputs, samples, load)
     if not TOLERANCE < found.relative <= MOST_TOLERANCE:
         return found

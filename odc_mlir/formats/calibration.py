@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.errors import InputError, OptionError, parsing
-from odc_mlir.formats.samples import HDF5_MAGIC, NPY_MAGIC, Samples, read_regular, read_samples
+from odc_mlir.formats.samples import HDF5_MAGIC, NPY_MAGIC, Samples, fit, read_regular, read_samples
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import TensorInfo
 
@@ -100,24 +100,15 @@ def _is_data(file: Path, folder: Path) -> bool:
 
 def _arrays(path: Path, inputs: Sequence[TensorInfo]) -> Samples:
     """Read an NPZ or HDF5 file. Unnumbered arrays that do not fit the inputs hold samples along axis 0."""
-    ranks = [None if info.shape is None else len(info.shape) for info in inputs]
-    samples = read_samples(path, ranks)
-    if samples.layout != "single" or (samples.labels is None and _fits(samples.records[0], inputs)):
+    shapes = [info.shape for info in inputs]
+    samples = read_samples(path, shapes)
+    if samples.layout != "single":
         return samples
-    return read_samples(path, ranks, sample_axis=True)
-
-
-def _fits(record: Sequence[Array], inputs: Sequence[TensorInfo]) -> bool:
-    return all(
-        info.shape is None
-        or (
-            array.ndim == len(info.shape)
-            and all(dim in (None, size) for dim, size in zip(info.shape, array.shape, strict=True))
-            # An unknown first dimension is the batch. Several entries along this dimension are samples.
-            and not (info.shape and info.shape[0] is None and array.shape[0] > 1)
-        )
-        for array, info in zip(record, inputs, strict=True)
-    )
+    # An unknown first dimension is the batch. Several entries along this dimension are samples.
+    known = [(1, *shape[1:]) if shape and shape[0] is None else shape for shape in shapes]
+    if samples.labels is None and fit(samples.records[0], known):
+        return samples
+    return read_samples(path, shapes, sample_axis=True)
 
 
 def _listed(path: Path) -> list[Path]:

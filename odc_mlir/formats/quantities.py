@@ -51,6 +51,36 @@ def middle_cut(text: str, most: int) -> str:
     return f"{text[:head]}…{text[head + 1 - most :]}"
 
 
+def distinct_cuts(names: Sequence[str], most: int) -> dict[str, str]:
+    """Return each name, shortened to ``most`` characters, so that different names stay different.
+
+    Long names lose the parts of the path that all begin with, then their middle. Those that are still equal begin where
+    they differ. If this is not enough, they get numbers.
+    """
+    long = [name for name in dict.fromkeys(names) if len(name) > most]
+    shared, groups = _shared(long), dict[str, list[str]]()
+    for name in long:
+        groups.setdefault(middle_cut(f"…{name[shared:]}" if shared else name, most), []).append(name)
+    found = dict(zip(names, names, strict=True))
+    for shown, same in groups.items():
+        texts = [shown]
+        if len(same) > 1:
+            rests = [f"…{name[_shared(same) :]}" for name in same]
+            texts = [rest if len(rest) <= most else f"{rest[: most - 1]}…" for rest in rests]
+        if len(set(texts)) < len(same):
+            texts = [f"{shown[: -1 - len(str(place))]}#{place}" for place in range(1, len(same) + 1)]
+        found.update(zip(same, texts, strict=True))
+    return found
+
+
+def _shared(names: Sequence[str]) -> int:
+    """Return the length of what all of several names begin with, up to the end of a part of the path."""
+    first, last = (min(names), max(names)) if len(names) > 1 else ("", "")
+    length = next((at for at, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
+    common = first[:length]
+    return max(common.rfind("/"), common.rfind(";")) + 1
+
+
 def bytes_of(size: int | str) -> int:
     """Parse a size: a number of bytes, ``100K``, ``2M``, ``1G`` (or KiB …), or hexadecimal, ``0x19000``.
 
@@ -189,10 +219,11 @@ def aligned(
         place = titles.index("result")
         spare = width - sum(widths) - 2 * (len(widths) - 1)
         widths[place] = max(min(widths[place], _LEAST_NAME), widths[place] + min(spare, 0))
+    texts = [distinct_cuts(column, size) for column, size in zip(zip(titles, *rows, strict=True), widths, strict=True)]
     for row in (titles, *rows):
         cells = (
-            middle_cut(cell, size).rjust(size) if title in numbers else middle_cut(cell, size).ljust(size)
-            for title, cell, size in zip(titles, row, widths, strict=True)
+            text[cell].rjust(size) if title in numbers else text[cell].ljust(size)
+            for title, cell, text, size in zip(titles, row, texts, widths, strict=True)
         )
         yield "  ".join(cells).rstrip()
 

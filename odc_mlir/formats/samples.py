@@ -1,6 +1,6 @@
 """Input and output data: NPZ, NPY, HDF5 and raw files, and random inputs.
 
-NPZ: ``in_J`` is tensor J of the only sample, or, on request, of all samples along a leading axis, with labels in ``y``.
+NPZ: ``in_J`` is tensor J of the only sample, or of all samples along a leading axis, with labels in ``y``.
 ``in_K_J`` is tensor J of sample K. Outputs are called ``out_J`` or ``out_K_J``.
 NPY: the only input, of one sample or all.
 HDF5: ``/value/J`` for one sample, ``/value/K/J`` for many.
@@ -30,6 +30,7 @@ from odc_mlir.formats.kinds import ARRAYS, OWN_MARK, UNKNOWN
 from odc_mlir.formats.outputs import check_output, write_file
 from odc_mlir.formats.quantities import counted
 from odc_mlir.ops.constants import MAX_ELEMENTS, MAX_RANK
+from odc_mlir.ops.spec import Shape
 
 _MAX_EXPANSION = 200
 _EXPANSION_SLACK_BYTES = 256 << 20
@@ -98,25 +99,36 @@ def is_finite(sample: Sequence[Array]) -> bool:
     return all(value.dtype.kind != "f" or bool(np.isfinite(value).all()) for value in sample)
 
 
-def read_samples(path: str | os.PathLike[str], ranks: Sequence[int | None], *, sample_axis: bool = False) -> Samples:
-    """Return the samples in an NPZ or HDF5 file for inputs of these ``ranks`` (None: unknown).
+def read_samples(
+    path: str | os.PathLike[str], shapes: Sequence[Shape | None], *, sample_axis: bool | None = None
+) -> Samples:
+    """Return the samples in an NPZ or HDF5 file for inputs of these ``shapes`` (None: unknown).
 
-    If ``sample_axis``, arrays ``in_J`` have a leading sample axis, and a missing batch dimension is added. Raises
-    InputError.
+    If ``sample_axis``, arrays ``in_J`` have a leading sample axis, and a missing batch dimension is added. None: they
+    have it if only their parts along this axis fit ``shapes``. Raises InputError.
     """
     with located(str(path)):
         groups, labels = _read_arrays(Path(path))
         if -1 not in groups and groups:
-            records = [_record(groups.get(k, {}), f"in_{k}_", len(ranks), path) for k in range(max(groups) + 1)]
+            records = [_record(groups.get(k, {}), f"in_{k}_", len(shapes), path) for k in range(max(groups) + 1)]
             return Samples(records, "numbered", labels)
         if len(groups) > 1:
             raise InputError("the file holds both numbered samples and arrays of one sample")
-        whole = _record(groups.get(-1, {}), "in_", len(ranks), path)
-        if not sample_axis:
+        whole = _record(groups.get(-1, {}), "in_", len(shapes), path)
+        if not (_only_parts_fit(whole, shapes) if sample_axis is None else sample_axis):
             return Samples([whole], "single", labels)
         if not whole:
             raise InputError("the file holds no sample")
-        return Samples(_split(whole, ranks), "axis", labels)
+        return Samples(_split(whole, shapes), "axis", labels)
+
+
+def fit(record: Sequence[Array], shapes: Sequence[Shape | None]) -> bool:
+    """Return whether every array has the shape of its input, as far as the shape is known."""
+    return all(
+        shape is None
+        or (array.ndim == len(shape) and all(dim in (None, size) for dim, size in zip(shape, array.shape, strict=True)))
+        for array, shape in zip(record, shapes, strict=True)
+    )
 
 
 def _record(found: Mapping[int, Array], prefix: str, inputs: int, path: str | os.PathLike[str]) -> list[Array]:
@@ -138,16 +150,23 @@ def _names(path: str | os.PathLike[str]) -> list[str]:
     return names if len(names) <= _NAMES_SHOWN else [*names[:_NAMES_SHOWN], f"{len(names) - _NAMES_SHOWN} more"]
 
 
-def _split(whole: list[Array], ranks: Sequence[int | None]) -> list[list[Array]]:
+def _only_parts_fit(whole: list[Array], shapes: Sequence[Shape | None]) -> bool:
+    lengths = {array.shape[:1] for array in whole}
+    if fit(whole, shapes) or len(lengths) != 1 or lengths & {(), (0,)}:
+        return False
+    return fit(_split(whole, shapes)[0], shapes)
+
+
+def _split(whole: list[Array], shapes: Sequence[Shape | None]) -> list[list[Array]]:
     counts = {len(array) if array.ndim else 0 for array in whole}
     if len(counts) > 1 or 0 in counts:
         raise InputError("the arrays do not hold the same number of samples, at least one")
 
-    def sample(array: Array, rank: int | None, k: int) -> Array:
-        return array[k : k + 1] if rank == array.ndim else array[k]
+    def sample(array: Array, shape: Shape | None, k: int) -> Array:
+        return array[k : k + 1] if shape is not None and len(shape) == array.ndim else array[k]
 
     (count,) = counts
-    return [[sample(array, rank, k) for array, rank in zip(whole, ranks, strict=True)] for k in range(count)]
+    return [[sample(array, shape, k) for array, shape in zip(whole, shapes, strict=True)] for k in range(count)]
 
 
 def _read_arrays(path: Path) -> tuple[dict[int, dict[int, Array]], Array | None]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from odc_mlir.errors import printable
 from odc_mlir.formats.kinds import PAGE_MARK
-from odc_mlir.formats.quantities import NOTHING, middle_cut
+from odc_mlir.formats.quantities import NOTHING, distinct_cuts
 
 _LONGEST_NAME = 56  # visible characters of a name; a tooltip has the whole name
 _EMPTY: tuple[object, ...] = (None, "")
@@ -52,8 +52,15 @@ def joined(parts: Iterable[object], between: str = "") -> Html:
 
 def short_name(name: str) -> Html:
     """Shorten a name in the middle. A tooltip has the whole name."""
-    shown = middle_cut(name, _LONGEST_NAME)
-    return tag("span", shown, class_="name", title=None if shown == name else name)
+    return short_names([name])[name]
+
+
+def short_names(names: Sequence[str]) -> dict[str, Html]:
+    """Shorten the names of a table so that different names stay different. Tooltips have the whole names."""
+    return {
+        name: tag("span", shown, class_="name", title=None if shown == name else name)
+        for name, shown in distinct_cuts(names, _LONGEST_NAME).items()
+    }
 
 
 @dataclass(frozen=True, slots=True)

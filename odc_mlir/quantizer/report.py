@@ -204,8 +204,7 @@ def _outputs(outputs: Sequence[Mapping[str, Any]]) -> Html:
     for output in outputs:
         has_none = () if output["classifies"] else _OF_CLASSES  # these measures only make sense for classes
         values = [(name, None if name in has_none else output[name]) for name in measures]
-        cells = (TableCell(quality_text(name, value), value) for name, value in values)
-        rows.append([short_name(output["name"]), *cells])
+        rows.append([short_name(output["name"]), *(TableCell(quality_text(*pair), pair[1]) for pair in values)])
     return table(columns, rows, caption="outputs beside those of the float model")
 
 
@@ -250,9 +249,10 @@ def _layers(layers: Sequence[Mapping[str, Any]], reasons: Mapping[str, str]) -> 
         Column("isolated", number=True),
         Column("reason"),
     )
+    names = markup.short_names([layer["name"] for layer in layers])
     rows = [
         (
-            short_name(layer["name"]),
+            names[layer["name"]],
             layer["op"],
             layer["scheme"],
             _decibels(layer["output_sqnr_db"]),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import InputError, OptionError, did_you_mean
 from odc_mlir.formats.kinds import json_kind
-from odc_mlir.formats.quantities import aligned, counted
+from odc_mlir.formats.quantities import aligned, counted, distinct_cuts
 from odc_mlir.tools.common import EXIT_OK, EXIT_USER, UsageError, base_parser, tool
 from odc_mlir.tools.files import add_execution_flags, add_input, add_json, add_output, add_overwrite, add_switch, shown
 
@@ -28,6 +28,7 @@ SCHEMA_VERSION = 1
 
 # Names from converters may have hundreds of characters. The JSON document and the verdict print full names.
 _NAME_WIDTH = 48
+_OF_CLASSES = frozenset({"SOFTMAX", "LOG_SOFTMAX"})
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -46,7 +47,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add_input(parser, "--load", "-l", metavar="DATA", help="inputs from an NPZ or HDF5 file (default: random)")
     add_input(parser, "--load-b", metavar="DATA", help="other inputs for B, with as many samples as --load")
-    add_switch(parser, "--samples", "loaded arrays have a leading sample axis")
+    add_switch(parser, "--samples", "loaded arrays have a leading sample axis, even if they fit the inputs as they are")
     parser.add_argument("--atol", type=_tolerance, default=1e-5, metavar="X", help="absolute tolerance (%(default)s)")
     parser.add_argument(
         "--rtol", type=_tolerance, default=1e-4, metavar="X", help="relative tolerance, not for integers (%(default)s)"
@@ -166,8 +167,7 @@ def _records_of_b(arguments: argparse.Namespace, executor: Executor) -> list[lis
 def _loaded(file: str, infos: Sequence[TensorInfo], *, sample_axis: bool) -> list[list[Array]]:
     from odc_mlir.formats.samples import read_samples
 
-    ranks = [None if info.shape is None else len(info.shape) for info in infos]
-    return read_samples(file, ranks, sample_axis=sample_axis).records
+    return read_samples(file, [info.shape for info in infos], sample_axis=sample_axis or None).records
 
 
 def _made_up(ours: Sequence[TensorInfo], theirs: Sequence[TensorInfo], limits: Sequence[int | None]) -> list[Array]:
@@ -197,10 +197,18 @@ def document(found: Comparison, sides: Sequence[tuple[str, str]]) -> dict[str, A
 
 
 def report(found: Comparison, *, every: bool) -> Iterator[str]:
-    """Yield a table of outputs and diverging tensors (with ``every``, of all tensors), and the verdict."""
+    """Yield a table of outputs and diverging tensors, and the verdict.
+
+    ``every``: all tensors, and measures that may not apply, such as the top-1 match of outputs that are no classes
+    """
     shown = [tensor for tensor in found.tensors if every or tensor.diverges or tensor.kind == "output"]
     head = ("", "tensor", "op", "type", "differ", "max abs", "MAE", "MAPE %", "MPEIR", "MSE", "SQNR dB", "cosine")
-    yield from aligned((*head, "top-1", "top-5"), list(map(_row, shown)))
+    names = distinct_cuts([tensor.name for tensor in shown], _NAME_WIDTH)
+    rows = [_row(tensor, names[tensor.name], every) for tensor in shown]
+    columns = [column for column in zip((*head, "top-1", "top-5"), *rows, strict=True) if any(column[1:])]
+    if rows:
+        titles, *lines = zip(*columns, strict=True)
+        yield from aligned(titles, lines)
     inside = len(found.tensors) - len(found.outputs)
     compared = f"{counted(len(found.outputs), 'output')} and {counted(inside, 'other tensor')}"
     parts = [sum(t.diverges for t in found.outputs), sum(t.diverges for t in found.tensors if t.kind != "output")]
@@ -224,20 +232,20 @@ def _what(tensor: TensorComparison) -> str:
     return f"{tensor.op}: {text}" if tensor.op else text
 
 
-def _row(tensor: TensorComparison) -> tuple[str, ...]:
+def _row(tensor: TensorComparison, name: str, every: bool) -> tuple[str, ...]:
     types = tensor.reference_type
     if tensor.other_type != types:
         types += f" / {tensor.other_type}"
     mark = ("out " if tensor.kind == "output" else "") + ("!" if tensor.diverges else "")
-    name = tensor.name if len(tensor.name) <= _NAME_WIDTH else f"…{tensor.name[1 - _NAME_WIDTH :]}"
     start = (mark.strip(), name, tensor.op, types)
     errors = tensor.errors
     if errors is None:
         return (*start, tensor.misfit, *[""] * 9)
-    measures = (errors.max_abs, errors.mae, errors.mape_percent, errors.mpeir, errors.mse)
+    relative = errors.mape_percent if every or tensor.unit == "value" else None
+    measures = (errors.max_abs, errors.mae, relative, errors.mpeir, errors.mse)
+    tops = (errors.top1_match, errors.top5_match) if every or tensor.op in _OF_CLASSES else (None, None)
     sqnr = "inf" if errors.mse == 0 else _number(errors.sqnr_db)
-    rest = (sqnr, _number(errors.cosine), _number(errors.top1_match), _number(errors.top5_match))
-    return (*start, str(errors.differing), *map(_number, measures), *rest)
+    return (*start, str(errors.differing), *map(_number, measures), sqnr, *map(_number, (errors.cosine, *tops)))
 
 
 def _number(value: float | None) -> str:

@@ -61,7 +61,9 @@ def _add_data_flags(group: argparse._ArgumentGroup) -> None:
     add_input(
         group, "--load:raw", dest="load_raw", metavar="PREFIX", stdin=False, help="inputs from PREFIX.0, PREFIX.1 ..."
     )
-    add_switch(group, "--samples", "the loaded arrays have a leading sample axis")
+    add_switch(
+        group, "--samples", "the loaded arrays have a leading sample axis, even if they fit the inputs as they are"
+    )
     add_input(
         group,
         "--labels",
@@ -312,8 +314,8 @@ def _samples(arguments: argparse.Namespace, executor: Executor, shapes: dict[int
     if arguments.load_raw:
         samples = Samples([read_raw(arguments.load_raw, _wanted(infos, shapes, arguments.force_float))], "single")
     elif arguments.load:
-        ranks = [None if info.shape is None else len(info.shape) for info in infos]
-        samples = read_samples(arguments.load, ranks, sample_axis=arguments.samples or arguments.labels is not None)
+        several = arguments.samples or arguments.labels is not None or (None if shapes is None else False)
+        samples = read_samples(arguments.load, [info.shape for info in infos], sample_axis=several)
         if arguments.labels:
             samples = Samples(samples.records, samples.layout, read_labels(arguments.labels))
         elif arguments.labels is not None and samples.labels is None:

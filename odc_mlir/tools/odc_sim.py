@@ -32,7 +32,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add_input(parser, "segment", metavar="SEGMENT.npu", help="a compiled segment, or its listing")
     add_input(parser, "--load", metavar="DATA", help="inputs from an NPZ or HDF5 file (default: random values)")
-    add_switch(parser, "--samples", "the loaded arrays have a leading sample axis")
+    add_switch(
+        parser, "--samples", "the loaded arrays have a leading sample axis, even if they fit the inputs as they are"
+    )
     add_output(parser, "--dump", metavar="FILE", kind=ARRAYS, help="outputs to an NPZ or HDF5 file")
     add_output(parser, "--trace", metavar="FILE.json", kind=TRACE, help="timeline, for chrome://tracing or Perfetto")
     add_output(parser, "--assemble", metavar="OUT.npu", kind=SEGMENT, help="write the program of a listing and stop")
@@ -104,8 +106,8 @@ def _samples(arguments: argparse.Namespace, program: Program) -> Samples:
     if arguments.timing_only and (arguments.load or arguments.dump):
         raise InputError("--timing-only computes no values, so there is nothing to load or dump")
     if arguments.load:
-        ranks = [len(record.shape) for record in program.inputs]
-        return read_samples(arguments.load, ranks, sample_axis=arguments.samples)
+        shapes = [record.shape for record in program.inputs]
+        return read_samples(arguments.load, shapes, sample_axis=arguments.samples or None)
     wanted = [(np.dtype(record.dtype), record.shape) for record in program.inputs]
     return Samples([random_inputs(wanted, _SEED)], "single")
 

@@ -94,8 +94,8 @@ def _data() -> list[Reader]:
 
     def samples(path: Path) -> None:
         for read in (
-            lambda: read_samples(path, [4]),
-            lambda: read_samples(path, [4], sample_axis=True),
+            lambda: read_samples(path, [(None, None, None, None)]),
+            lambda: read_samples(path, [(None, None, None, None)], sample_axis=True),
             lambda: read_labels(path),
             lambda: read_calibration(path, inputs),
             lambda: load_arrays(str(path), "arrays"),

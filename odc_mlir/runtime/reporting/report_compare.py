@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from odc_mlir.formats.quantities import NOTHING, count_text, middle_cut, time_text
-from odc_mlir.pages.markup import Column, Figure, Html, Section, TableCell, bullets, joined, short_name, table, tag
+from odc_mlir.pages.markup import Column, Figure, Html, Section, TableCell, bullets, joined, short_names, table, tag
 from odc_mlir.pages.markup import render as render_page
 from odc_mlir.runtime.reporting.report_table import bound_by
 
@@ -174,10 +174,11 @@ def _difference(before: Report, after: Report) -> Html:
         Column("what explains it"),
     )
     found = [change for change in changes(before, after) if change.cause]
+    names = short_names([change.name for change in found])
     rows = [
         (
             change.op,
-            short_name(change.name),
+            names[change.name],
             _cycles_cell(change.before),
             _cycles_cell(change.after),
             TableCell(f"{change.cycles:+,}", change.cycles),

@@ -27,6 +27,7 @@ from odc_mlir.pages.markup import (
     joined,
     pairs,
     short_name,
+    short_names,
     table,
     tag,
 )
@@ -227,15 +228,17 @@ def _live_segment(live: Mapping[str, Any], operators: Mapping[str, int]) -> Html
     title = f"bytes in use over cycles of {live['segment']}"
     chart = charts.layers(layers, live["cycles"], live["run_cycles"], mark=live["peak_cycle"], title=title)
     caption = f"in use at the peak of {live['segment']}"
-    held = _shares(("of", "bytes"), live["held"], size_text, peak, caption, coloured=owners)
+    held = _shares(
+        ("of", "bytes"), live["held"], size_text, peak, caption, named=short_names(owners).__getitem__, coloured=owners
+    )
     return joined((tag("h3", live["segment"]), tag("p", text), chart, held))
 
 
 # Rows of the summary: label, key, and function that formats the value.
 _SUMMARY: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("NPU cycles", "cycles_total", count_text),
-    ("NPU cycles, strict memory model", "cycles_total_strict", count_text),
-    ("least cycles of this program", "ideal_cycles", count_text),
+    ("NPU cycles if each port has a limited number of bursts in flight", "cycles_total_strict", count_text),
+    ("least cycles of this program, if its busiest engine never waited", "ideal_cycles", count_text),
     ("least cycles of the model's operators on this machine", "model_floor_cycles", count_text),
     ("multiply-accumulates", "macs", count_text),
     ("use of the multipliers", "mac_utilization", share_text),
@@ -455,6 +458,7 @@ def _layers(layers: Sequence[Mapping[str, Any]], code: Mapping[int, OperatorCode
     parts = [name for name in words if any(name in entry for entry in spent)]
     full = max((sum(entry.values()) for entry in spent), default=0)
     total = sum(layer["cycles"] for layer in layers) or 1
+    names = short_names([layer["name"] for layer in layers])
     links = {operator: tag("a", operator, href=f"#operator-{operator}") for operator in code}
     columns = (
         Column("#", number=True, hint="position in the model"),
@@ -474,7 +478,7 @@ def _layers(layers: Sequence[Mapping[str, Any]], code: Mapping[int, OperatorCode
         (
             TableCell(links.get(layer["operator"], layer["operator"]), layer["operator"]),
             layer["op"],
-            short_name(layer["name"]),
+            names[layer["name"]],
             layer["segment"] or layer["placed"],
             TableCell(count_text(layer["macs"]), layer["macs"]),
             TableCell(count_text(layer["cycles"]), layer["cycles"]),

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from odc_mlir.errors import OptionError
-from odc_mlir.formats.quantities import bytes_of, decibel_text, listed, quality_text, share_text
+from odc_mlir.formats.quantities import (
+    bytes_of,
+    decibel_text,
+    distinct_cuts,
+    listed,
+    middle_cut,
+    quality_text,
+    share_text,
+)
 
 
 @pytest.mark.parametrize(
@@ -73,3 +81,20 @@ def test_what_is_no_size(text: str) -> None:
 @pytest.mark.parametrize(("words", "text"), [("", ""), ("a", "a"), ("ab", "a and b"), ("abc", "a, b and c")])
 def test_what_is_listed(words: str, text: str) -> None:
     assert listed(list(words)) == text
+
+
+def test_cut_names_stay_distinct() -> None:
+    whole = [
+        f"model/a/re_lu_{k}/Relu;{'model/x/batch_normalization/' * 4}depthwise_15/depthwise" for k in range(25, 29)
+    ]
+    found = distinct_cuts([*whole, "short"], 40)
+    assert found["short"] == "short"
+    assert len(set(found.values())) == 5
+    for k, name in enumerate(whole, 25):
+        assert len(found[name]) <= 40
+        assert f"re_lu_{k}" in found[name], "where the names differ is what remains"
+    alike = [f"{'x' * 50}{k}{'y' * 50}" for k in range(12)]
+    numbered = distinct_cuts(alike, 20)
+    assert len(set(numbered.values())) == 12
+    assert max(map(len, numbered.values())) == 20
+    assert distinct_cuts(["z" * 60] * 2, 20) == {"z" * 60: middle_cut("z" * 60, 20)}, "one name has one text"

@@ -38,15 +38,28 @@ def _same(found: Samples, *records: list[np.ndarray]) -> None:
 
 
 def test_one_sample(tmp_path: Path) -> None:
-    found = read_samples(_npz(tmp_path, in_0=A, in_1=B, other=B), [2, 1])
+    found = read_samples(_npz(tmp_path, in_0=A, in_1=B, other=B), [(None, None), (None,)])
     _same(found, [A, B])
     assert (found.layout, found.labels) == ("single", None)
 
 
 def test_numbered_samples(tmp_path: Path) -> None:
-    found = read_samples(_npz(tmp_path, in_0_0=A, in_0_1=B, in_1_0=A + 1, in_1_1=B), [2, 1])
+    found = read_samples(_npz(tmp_path, in_0_0=A, in_0_1=B, in_1_0=A + 1, in_1_1=B), [(None, None), (None,)])
     _same(found, [A, B], [A + 1, B])
     assert found.layout == "numbered"
+
+
+def test_arrays_hold_several_samples_if_only_their_parts_fit(tmp_path: Path) -> None:
+    """An array [2, 3] is one sample of an input [2, 3], and two of [1, 3] or [3]."""
+    two = A.reshape(2, 3)
+    for shape, parts in (((2, 3), [two]), ((None, 3), [two]), ((1, 3), [two[:1], two[1:]]), ((3,), list(two))):
+        found = read_samples(_npz(tmp_path, in_0=two), [shape])
+        _same(found, *([part] for part in parts))
+        assert found.layout == ("single" if len(parts) == 1 else "axis")
+    # Without a common axis of samples, or with parts that do not fit either, the arrays are one sample.
+    for arrays, shapes in (([two, B], [(1, 3), None]), ([two], [(1, 4)]), ([two, two[:1]], [(1, 3), (1, 3)])):
+        found = read_samples(_npz(tmp_path, **{f"in_{j}": array for j, array in enumerate(arrays)}), shapes)
+        _same(found, arrays)
 
 
 def test_sample_axis_with_labels(tmp_path: Path) -> None:
@@ -54,7 +67,11 @@ def test_sample_axis_with_labels(tmp_path: Path) -> None:
     stacked = np.stack([A, A + 1])
     flat = stacked.reshape(2, 6)
     for array in (stacked, flat):
-        found = read_samples(_npz(tmp_path, in_0=array, y=np.array([3, 4])), [2], sample_axis=True)
+        found = read_samples(
+            _npz(tmp_path, in_0=array, y=np.array([3, 4])),
+            [(None, None)],
+            sample_axis=True,
+        )
         _same(found, [A], [A + 1])
         assert found.labels is not None
         assert found.labels.tolist() == [3, 4]
@@ -64,10 +81,10 @@ def test_hdf5(tmp_path: Path) -> None:
     h5py = pytest.importorskip("h5py")
     with h5py.File(tmp_path / "one", "w") as file:
         file["value/0"], file["value/1"] = A, B
-    _same(read_samples(tmp_path / "one", [2, 1]), [A, B])
+    _same(read_samples(tmp_path / "one", [(None, None), (None,)]), [A, B])
     with h5py.File(tmp_path / "many", "w") as file:
         file["value/0/0"], file["value/1/0"] = A, A + 1
-    found = read_samples(tmp_path / "many", [2])
+    found = read_samples(tmp_path / "many", [(None, None)])
     _same(found, [A], [A + 1])
     assert found.layout == "numbered"
 
@@ -91,40 +108,40 @@ def test_hdf5(tmp_path: Path) -> None:
 def test_arrays_that_do_not_fit(tmp_path: Path, arrays: dict[str, Any], text: str) -> None:
     path = _npz(tmp_path, **arrays)
     with pytest.raises(InputError, match=text) as raised:
-        read_samples(path, [2, 1])
+        read_samples(path, [(None, None), (None,)])
     assert raised.value.location == str(path)
 
 
 def test_sample_counts_must_agree(tmp_path: Path) -> None:
     for arrays in ({"in_0": A[:, :3], "in_1": B}, {"in_0": np.float32(1), "in_1": B}, {"in_0": A[:0], "in_1": B[:0]}):
         with pytest.raises(InputError, match="same number of samples, at least one"):
-            read_samples(_npz(tmp_path, **arrays), [2, 1], sample_axis=True)
+            read_samples(_npz(tmp_path, **arrays), [(None, None), (None,)], sample_axis=True)
 
 
 def test_a_missing_array_says_what_there_is(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"the array in_1 is missing.*; the file has in_0, image, y$"):
-        read_samples(_npz(tmp_path, in_0=A, image=B, y=B), [2, 1])
+        read_samples(_npz(tmp_path, in_0=A, image=B, y=B), [(None, None), (None,)])
     many = {f"x{number}": B for number in range(20)}
     with pytest.raises(InputError, match=r"the file has x0, .*, x7, 12 more$"):
-        read_samples(_npz(tmp_path, **many), [2, 1])
+        read_samples(_npz(tmp_path, **many), [(None, None), (None,)])
 
 
 def test_npy_files_hold_the_only_input_or_the_labels(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", A)
-    (record,) = read_samples(tmp_path / "a.npy", [2]).records
+    (record,) = read_samples(tmp_path / "a.npy", [(None, None)]).records
     np.testing.assert_array_equal(record[0], A)
-    assert len(read_samples(tmp_path / "a.npy", [1], sample_axis=True).records) == len(A)
+    assert len(read_samples(tmp_path / "a.npy", [(None,)], sample_axis=True).records) == len(A)
     np.testing.assert_array_equal(read_labels(tmp_path / "a.npy"), A)
     with pytest.raises(InputError, match="in_1 is missing"):
-        read_samples(tmp_path / "a.npy", [2, 1])
+        read_samples(tmp_path / "a.npy", [(None, None), (None,)])
     content = (tmp_path / "a.npy").read_bytes()
     for damaged in (content[:-1], content[:20], content.replace(b"descr", b"dexcr")):
         (tmp_path / "b.npy").write_bytes(damaged)
         with pytest.raises(InputError, match="cannot read the NPY data"):
-            read_samples(tmp_path / "b.npy", [2])
+            read_samples(tmp_path / "b.npy", [(None, None)])
     np.save(tmp_path / "c.npy", np.array([{}], object), allow_pickle=True)
     with pytest.raises(InputError, match="cannot read the NPY data"):
-        read_samples(tmp_path / "c.npy", [2])
+        read_samples(tmp_path / "c.npy", [(None, None)])
 
 
 def test_files_that_hold_no_samples(tmp_path: Path) -> None:
@@ -132,9 +149,9 @@ def test_files_that_hold_no_samples(tmp_path: Path) -> None:
     for name, (data, text) in cases.items():
         (tmp_path / name).write_bytes(data)
         with pytest.raises(InputError, match=text):
-            read_samples(tmp_path / name, [1])
+            read_samples(tmp_path / name, [(None,)])
     with pytest.raises(InputError, match="No such file"):
-        read_samples(tmp_path / "none", [1])
+        read_samples(tmp_path / "none", [(None,)])
 
 
 def _with_header(path: Path, header: bytes) -> Path:
@@ -158,7 +175,7 @@ def _with_header(path: Path, header: bytes) -> Path:
 )
 def test_headers_of_arrays_that_are_wrong(tmp_path: Path, header: bytes) -> None:
     with pytest.raises(InputError, match="cannot read the NPZ data"):
-        read_samples(_with_header(tmp_path / "h.npz", header), [1])
+        read_samples(_with_header(tmp_path / "h.npz", header), [(None,)])
 
 
 def test_a_directory_of_a_zip_that_is_wrong(tmp_path: Path) -> None:
@@ -170,7 +187,7 @@ def test_a_directory_of_a_zip_that_is_wrong(tmp_path: Path) -> None:
     data[at + 46 + 8 : at + 46 + 12] = b"\x01\x00\x00\x00"
     (tmp_path / "d.npz").write_bytes(data)
     with pytest.raises(InputError, match="cannot read the NPZ data"):
-        read_samples(tmp_path / "d.npz", [2])
+        read_samples(tmp_path / "d.npz", [(None, None)])
 
 
 def test_arrays_that_claim_to_be_larger_than_believable(tmp_path: Path) -> None:
@@ -181,19 +198,19 @@ def test_arrays_that_claim_to_be_larger_than_believable(tmp_path: Path) -> None:
     data[at + 24 : at + 28] = (3 << 30).to_bytes(4, "little")
     (tmp_path / "b.npz").write_bytes(data)
     with pytest.raises(InputError, match="claim 3221225472 bytes"):
-        read_samples(tmp_path / "b.npz", [1])
+        read_samples(tmp_path / "b.npz", [(None,)])
     h5py = pytest.importorskip("h5py")
     with h5py.File(tmp_path / "b.h5", "w") as file:
         file.create_dataset("value/0", (1 << 33,), "u1", chunks=(1 << 20,))
     with pytest.raises(InputError, match=r"claim to be larger than \d+ bytes, the most"):
-        read_samples(tmp_path / "b.h5", [1])
+        read_samples(tmp_path / "b.h5", [(None,)])
 
 
 def test_pickles_are_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "p.npz", "w") as archive, archive.open("in_0.npy", "w") as member:
         np.lib.format.write_array(member, np.array([{}], dtype=object), allow_pickle=True)
     with pytest.raises(InputError, match="cannot read the NPZ data"):
-        read_samples(tmp_path / "p.npz", [1])
+        read_samples(tmp_path / "p.npz", [(None,)])
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".h5"])
@@ -208,7 +225,7 @@ def test_outputs_in_the_layout_of_inputs(tmp_path: Path, suffix: str, layout: An
             np.testing.assert_array_equal(archive[f"{prefix}0"], outputs[-1][0])
             assert archive[f"{prefix}1"].dtype == np.int8
     else:
-        _same(read_samples(path, [2, 1]), *outputs)
+        _same(read_samples(path, [(None, None), (None,)]), *outputs)
 
 
 def test_other_tensors_stand_beside_the_outputs(tmp_path: Path) -> None:
