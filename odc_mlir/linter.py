@@ -140,7 +140,7 @@ def lint(model: ModelSource | Package | ModuleOp, *, target: str | None = None) 
 def _about(
     kind: str, text: str, remedy: str, found: Sequence[CircleOp | SSAValue | str], *, count: int | None = None
 ) -> Iterator[Finding]:
-    """Yield a finding about the tensors ``found``, if any. The text ends with ``count`` (default: the number)."""
+    """Yield a finding about the tensors ``found``, if any. The text ends with ``count`` (default: their number)."""
     if found:
         yield Finding(kind, f"{text}: {len(found) if count is None else count}", remedy, _names(found))
 

@@ -102,7 +102,7 @@ def _kept(places: Sequence[int], is_copy: Sequence[bool]) -> list[int]:
 
 
 def copied(samples: Sequence[Sample], labels: Array | None = None) -> list[int]:
-    """Return for each sample the index of the original if the sample is a near copy, otherwise of the sample.
+    """Return an index for each sample: of the original if the sample is a near copy, else of the sample itself.
 
     Copies are near the original itself: a chain of small steps is not a group of copies.
     """

@@ -89,7 +89,7 @@ def keep_operators(module: ModuleOp, kept: Collection[int], *, for_others: bool 
     """Return a copy with the operators of index ``kept`` in the main function. Raises OptionError for none.
 
     Tensors of other operators become inputs. Unused results and outputs of the model become outputs, and, if
-    ``for_others``, also tensors that the removed operators read.
+    ``for_others``, also tensors that removed operators read.
     """
     made = clone_module(module)
     function = main_function(made)

@@ -66,7 +66,7 @@ class Outcome:
     failure: str | None = None
 
     def value(self, measure: str) -> float:
-        """Return the value over all models: geometric mean of latencies, sum for all other measures (can be 0)."""
+        """Return the value over all models: geometric mean of latencies, sum of all other measures (may be 0)."""
         values = [found[measure] for found in self.by_model.values()]
         if len(values) == 1 or measure != "latency_ms":
             return sum(values)  # exact for one value

@@ -1,4 +1,4 @@
-"""Charts: stacked bars as boxes in table cells. Time lines, rooflines and graphs as inline SVG."""
+"""Charts. Stacked bars are boxes in table cells. Time lines, rooflines and graphs are inline SVG."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ def import_plugin(file: str | None, reference: str | None, folder: str | None, *
 
 
 def load(source: PluginSource) -> Any:
-    """Import an entry in this process and return the result of the function. Raises OptionError with its name."""
+    """Import an entry in this process and return the result of the function. Raises OptionError with the name."""
     # The folder is last on Python's path. Its modules then hide no modules of other folders.
     return call(lambda: import_plugin(**job_of(source), position=len(sys.path)), source)
 

@@ -357,7 +357,7 @@ class CandidateBuilder:
         self._assign(module, recipe, statistics)
 
     def _as_copied(self, value: SSAValue, type: Attribute) -> PrecisionChoice | None:
-        """Return the precision that gives ``value`` the element type of ``type``, or None if it has it or cannot."""
+        """Return the precision that gives ``value`` the element type of ``type``, if needed and possible."""
         own, wanted = (quant_ir.params_of(each) for each in (quant_ir.assigned_type(value), type))
         if own is None or wanted is None or own[0] == wanted[0]:
             return None

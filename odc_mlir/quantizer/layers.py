@@ -248,7 +248,7 @@ _BY_WEIGHTS = {"int16x8": ("int16", "int8"), "int8x4": ("int8", "int4")}  # sche
 
 
 def precision_of(item: GraphNode, graph: Graph, coded: Mapping[int, TensorInfo]) -> str:
-    """Return the scheme of an operator by the types of its results, else of the operands, or ``float`` without codes.
+    """Return the scheme of an operator by the types of results, else of operands, or ``float`` if none has codes.
 
     Weights distinguish int16x8 from int16, and int8x4 from int8. Float operators with quantised weights, and lookups in
     quantised tables, have weight-only precisions such as ``int8_wo``.

@@ -149,7 +149,7 @@ def _are_steps(rows: NDArray[np.float64]) -> bool:
 
 
 def remedy_of_guess(has_labels: bool) -> str:
-    """Return the start of the remedy for a wrong guess. The metric to give follows."""
+    """Return the start of the remedy for a wrong guess, before the name of the metric."""
     return "give labels, or" if has_labels else "give"
 
 

@@ -44,7 +44,7 @@ class Network:
         self._left += [capacity, backward]
 
     def source_side(self, source: int, sink: int) -> set[int]:
-        """Return the nodes on the source's side of a minimum cut. Of several cuts, the one with fewest nodes.
+        """Return the nodes on the source's side of a minimum cut. If there are several, take the fewest nodes.
 
         Every path from source to sink must have a finite arc. The network cannot be used again.
         """
@@ -122,7 +122,7 @@ class Border:
 
 @dataclass(frozen=True)
 class Problem:
-    """Problem of choosing levels. ``costs``: per layer and level, infinite if not allowed. Level 0 always is."""
+    """Problem of choosing levels. ``costs``: per layer and level, infinite if not allowed. Level 0 is allowed."""
 
     costs: Sequence[Sequence[float]]
     roundings: Sequence[RoundingNoise]
@@ -241,7 +241,7 @@ def _filled(costs: Sequence[float]) -> list[float]:
 
 
 def first_good(count: int, good_enough: Callable[[int], bool], in_time: Callable[[], bool]) -> int | None:
-    """Return the first good one of ``count`` improving points, by bisection, or None if the last point is not good."""
+    """Find the first good point of ``count`` improving points by bisection. Return None if the last point is bad."""
     if not count or not in_time() or not good_enough(count - 1):
         return None
     low, high = -1, count - 1

@@ -331,7 +331,7 @@ class Reference:
         return is_row and self._may_have_rows(place)
 
     def _span(self, place: int) -> float | None:
-        """Return the range for relative errors of an output, as the operator defines, else of the samples."""
+        """Return the range for relative errors of an output: defined by the operator, else of the samples."""
         if place in self.places:
             return None
         if self.is_bounded(place):

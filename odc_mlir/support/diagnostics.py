@@ -70,7 +70,7 @@ def verify_module(module: ModuleOp, positions: Positions, stage: str | None = No
 
 
 def verify_errors(module: ModuleOp, positions: Positions, stage: str | None = None) -> list[ModelError]:
-    """Verify ``module``. Return errors of all invalid operations with positions."""
+    """Verify ``module``. Return an error with a position for each invalid operation."""
     try:
         module.verify()
         verify_order(module)

@@ -414,7 +414,7 @@ class PrintableStream:
         return len(text)
 
     def flush(self) -> None:
-        """Flush the stream. System errors name it."""
+        """Flush the stream. System errors name the stream."""
         with self._reaching():
             self.stream.flush()
 

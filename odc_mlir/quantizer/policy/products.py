@@ -120,7 +120,7 @@ class Product:
         return weights.reshape(self.groups, self.outputs, self.inputs)
 
     def weights(self, matrix: NDArray[Any]) -> NDArray[Any]:
-        """Return ``matrix`` in the layout of the layer's weights. Inverse of :meth:`matrix`."""
+        """Return ``matrix`` in the layout of the layer's weights. This is the inverse of :meth:`matrix`."""
         if self._is_depthwise:
             matrix = matrix.transpose(2, 0, 1)
         return np.ascontiguousarray(matrix).reshape(self.node.operand(self.place).static_shape)

@@ -140,7 +140,7 @@ class Answers:
     count: float
 
 
-# Limit that constant outputs miss, even constant outputs that keep all other limits.
+# Limit that all constant outputs miss, even if they keep all other limits.
 R2_LIMIT = Limit("r2", _METRICS["r2"].default or 0.0)
 
 

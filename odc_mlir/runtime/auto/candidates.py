@@ -32,8 +32,8 @@ class ExecutorCandidate:
 
     ``tolerance``: allowed difference of float values, as a share of the largest value, because native code sums in
         another order. Codes must be equal. No application waits for a simulator. Once a ``simulated`` candidate agrees
-        with the twin, native code of the same model (``native``) answers if bits are equal. Otherwise host kernels
-        answer. ``cycles``: simulated cycles of a run. ``notes``: why native code does not answer.
+        with the twin, native code of the same model (``native``) answers if results are bit-equal. Otherwise host
+        kernels answer. ``cycles``: simulated cycles of a run. ``notes``: why native code does not answer.
     """
 
     level: Level

@@ -36,7 +36,7 @@ from odc_mlir.runtime.auto.watch import Terms, Watch
 
 _log = logging.getLogger(__name__)
 
-# Number of programs in memory, one per set of input shapes. A new program replaces the least recently used one.
+# Number of programs in memory, one per set of input shapes. A new program replaces the least recently used program.
 SHAPES_KEPT = 16
 # Least time between a temporary failure and a retry within one process.
 RETRY_SECONDS = 30.0
@@ -730,7 +730,7 @@ class AutoCompiler:
             self._aim_at_next(spec, reason, kind)
 
     def _aim_at_next(self, spec: Specialization, reason: str, kind: str | None) -> bool:
-        """Use the next target from the next run on, if the user chose no target and this one yields no code.
+        """Use the next target from the next run on, if the user chose no target and this target yields no code.
 
         Do nothing if the records caused the refusal, or if compiled code for the target is active.
         """

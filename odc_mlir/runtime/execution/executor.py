@@ -51,10 +51,10 @@ class Executor:
     ODC_MAX_ACTIVATION_BYTES, else 768 MiB). Temporaries of kernels do not count. ``resize``: accept inputs with static
     dimensions that differ from the model's. ``context``: settings of all kernels. ``calls``: set for subgraphs.
 
-    These keep values from run to run until :meth:`reset`: variable tensors (initially real zero), the graph's states,
-    resource variables, hash tables and random number generators. A failed run does not change the graph's states.
-    Threads that share an executor take turns. Separate executors run in parallel. If a process is forked while another
-    thread runs the executor, the child resets the state.
+    The following state stays from run to run until :meth:`reset`: variable tensors (initially real zero), the graph's
+    states, resource variables, hash tables and random number generators. A failed run does not change the graph's
+    states. Threads that share an executor take turns. Separate executors run in parallel. If a process is forked while
+    another thread runs the executor, the child resets the state.
     """
 
     def __init__(

@@ -60,7 +60,7 @@ class Team:
 
 @dataclass
 class _Crew:
-    """The threads of a team except the caller's. They hold no reference to the team, to keep it collectable."""
+    """The threads of a team except the caller's. They hold no reference to the team, which can thus be freed."""
 
     count: int
     work: TeamTask | None = None

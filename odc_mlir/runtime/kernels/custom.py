@@ -139,7 +139,7 @@ def max_pool_with_argmax(node: Node) -> Execute:
 
 
 class Tap(NamedTuple):
-    """One tap of all windows: ``values [N, OH, OW, C]``, read from rows ``ys`` and columns ``xs`` of the input.
+    """A tap of all windows: ``values [N, OH, OW, C]``, read from rows ``ys`` and columns ``xs`` of the input.
 
     ``y`` and ``x`` are the tap's position in the window. If ``is_inside [OH, OW]`` is false, it lies in the padding.
     """

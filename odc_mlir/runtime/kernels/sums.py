@@ -217,7 +217,7 @@ def _bias_units(
 
 
 def weight_scales(node: Node, weights: TensorInfo, channels: int) -> tuple[float, ...]:
-    """Return one weight scale, or one per result channel. Raises ModelError for any other number of scales."""
+    """Return a single weight scale, or a scale per result channel. Raises ModelError for any other number of scales."""
     if weights.quant is None:
         raise node.error(f"weights {weights.name!r} of {weights.dtype} have no scale")
     scales = weights.quant.scales

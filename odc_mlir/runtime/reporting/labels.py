@@ -46,7 +46,7 @@ def check_class_order(chosen: Array, labels: Array, classes: int, model: str) ->
 
 
 def classes_moved(chosen: Array, labels: Array, classes: int) -> Moved:
-    """Return labels with another class as the most frequent answer, beyond chance, and this class.
+    """Return the labels whose answers are mostly another class, beyond chance, with this class.
 
     The answered classes are distinct. A class that the model merely confuses with another class does not count.
     """

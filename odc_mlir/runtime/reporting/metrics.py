@@ -437,7 +437,7 @@ def _run(executor: Executor, inputs: Sequence[Array], watch: Watcher) -> list[Ar
 
 
 def _for_both(first: TensorInfo, second: TensorInfo, value: Array) -> tuple[Array, Array]:
-    """Convert an input, a real number or in the type of one of two tensors, to the types of the two tensors."""
+    """Convert an input, real or in the type of one of two tensors, to the types of the two tensors."""
     given = first if value.dtype == first.info.numpy else second
 
     def converted(info: TensorInfo) -> Array:

@@ -76,7 +76,7 @@ def _may_be_picture(output: Array) -> bool:
 
 
 def _are_alike(output: Array, labels: Array) -> bool:
-    """Return whether both have the same order of elements: equal shapes apart from axes of 1, or a flat shape.
+    """Return whether the order of elements is the same: equal shapes apart from axes of 1, or a flat shape.
 
     Equal sizes with different shapes mean another order of labels, such as channels first.
     """

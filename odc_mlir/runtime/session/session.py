@@ -42,9 +42,9 @@ class Session:
     background of that call. Threads that share a session take turns. Separate sessions run in parallel. Failures are
     :class:`~odc_mlir.OdcError`. Wrong use of the session is a SessionError.
 
-    The other methods have the names of functions of onert's C API, but raise errors instead of returning a status. A
-    session has four parts. The loader has the model and settings. The runner has the buffers. The switcher selects the
-    executor. The recorder keeps measurements. Each model gets new parts. The session's settings stay.
+    The other methods have the names of functions of onert's C API, but raise errors and return no status. A session has
+    four parts. The loader has the model and settings. The runner has the buffers. The switcher selects the executor.
+    The recorder keeps measurements. Each model gets new parts. The session's settings stay.
     """
 
     def __init__(
