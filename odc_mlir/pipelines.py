@@ -54,7 +54,7 @@ FORMING = (
 """The end of stage ``partition``. It runs again after the eviction of a segment's operators to the host."""
 
 STAGES = (
-    Stage("circle", ("circle-infer-shapes",), "the imported model with every shape that can be known"),
+    Stage("circle", ("circle-infer-shapes",), "the imported model with all shapes that can be inferred"),
     Stage(
         "circle-opt",
         (
@@ -112,7 +112,7 @@ STAGES = (
             "npu-encode-weights",
             "npu-share-arena",
         ),
-        "segments as instructions on tiles, each transfer just before its use",
+        "segments as instructions on tiles, with transfers just before uses",
     ),
     Stage(
         "npu-alloc",
@@ -125,7 +125,7 @@ STAGES = (
             "npu-verify-memory",
             "npu-roll-loops",
         ),
-        "instructions in their final order, with addresses, semaphores and loops",
+        "instructions in final order, with addresses, semaphores and loops",
     ),
     Stage("package", (), "the IR from which binaries are encoded"),
 )
@@ -151,9 +151,7 @@ NATIVE_STAGES = (
     Stage("native-alloc", ("native-allocate-memory",), "buffers with addresses in an arena"),
     Stage("native-divide", ("native-divide-layers",), "large layers divided among threads, in a second function"),
     Stage("native-loops", ("native-write-kernels",), "kernels as loops of vectors"),
-    Stage(
-        "native-llvm", ("convert-native-to-llvm",), "segments in the llvm dialect, from which object code is generated"
-    ),
+    Stage("native-llvm", ("convert-native-to-llvm",), "segments in the llvm dialect, as input of LLVM"),
 )
 
 EXTERNAL = "external-partition"

@@ -91,7 +91,7 @@ SPECS = (
     _op(
         "SOFTMAX",
         "input",
-        "e^(beta*x), divided by the sum of these along the last axis",
+        "e^(beta*x) divided by the sum of e^(beta*x) along the last axis",
         version=3,
         quant=fixed("softmax"),
         verify="own",

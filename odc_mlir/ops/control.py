@@ -94,7 +94,7 @@ _op = OperatorFamily(
 )
 
 SPECS = (
-    _op("IF", "condition:bool arguments...?", "one of two subgraphs, by a condition", kernel="if_"),
+    _op("IF", "condition:bool arguments...?", "run of one of two subgraphs, chosen by a condition", kernel="if_"),
     _op(
         "WHILE",
         "state...?",

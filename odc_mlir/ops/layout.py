@@ -399,7 +399,7 @@ SPECS = (
         quant=joined(0, 2),
         verify="same",
     ),
-    _op("MATRIX_DIAG", "input", "matrices with the operand on their diagonal"),
+    _op("MATRIX_DIAG", "input", "matrices with the operand on the diagonal"),
     _op("MATRIX_SET_DIAG", "input diagonal", "matrices with a given diagonal", quant=joined(0, 1), verify="same"),
     _op("BROADCAST_TO", "input shape:int", "broadcast to a shape", version=4),
 )

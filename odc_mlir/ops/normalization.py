@@ -44,7 +44,7 @@ SPECS = (
     _op(
         "LOCAL_RESPONSE_NORMALIZATION",
         "input",
-        "channels divided by a power of their neighbours' energy",
+        "channels divided by a power of the energy of adjacent channels",
         infer="infer.common:unary",
         verify="own",
     ),

@@ -148,7 +148,7 @@ SPECS = (
     _op(
         "UNIQUE",
         "input",
-        "distinct values in order of appearance, and each element's index among them",
+        "distinct values in order of appearance, and for each element the index of the value",
         gives="values indices:int",
         version=2,
         quant=moved(),

@@ -1,4 +1,4 @@
-"""``npu-keep-states``: keep states on the NPU between runs, instead of passing them in and out of the segment.
+"""``npu-keep-states``: keep states on the NPU between runs, instead of as inputs and outputs of the segment.
 
 Before, with ``odc.states = [{output = 1, input = 1}]``::
 

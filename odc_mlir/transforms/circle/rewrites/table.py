@@ -154,11 +154,11 @@ RULES: tuple[RewriteRule, ...] = (
     ),
     RewriteRule(
         "forward_reshape_to_unaryop",
-        "move RESHAPE after an element-wise function, where it may merge with another",
+        "move RESHAPE after an element-wise function, to merge with another RESHAPE",
         "operators:ReshapeLater",
     ),
     RewriteRule("fuse_mean_with_mean", "merge two consecutive MEANs", "operators:MeanOfMean"),
-    RewriteRule("split_mean_axes", "split MEAN into one for each contiguous group of its axes", "operators:MeanOfRuns"),
+    RewriteRule("split_mean_axes", "split MEAN into a MEAN per contiguous group of axes", "operators:MeanOfRuns"),
     RewriteRule("fuse_transpose_with_mean", "fold TRANSPOSE into the axes of MEAN", "operators:MeanOfTranspose"),
     RewriteRule(
         "fuse_transpose_with_fully_connected",
@@ -180,7 +180,7 @@ RULES: tuple[RewriteRule, ...] = (
     ),
     RewriteRule(
         "transform_sqrt_div_to_rsqrt_mul",
-        "x / sqrt(y) becomes x * rsqrt(y), unless x is 1",
+        "x / sqrt(y) becomes x * rsqrt(y) if x is not 1",
         "circle_fuse_patterns:RsqrtProduct",
     ),
     RewriteRule("fuse_rsqrt", "1 / sqrt(y) becomes rsqrt(y)", "circle_fuse_patterns:Rsqrt"),
@@ -214,7 +214,7 @@ RULES: tuple[RewriteRule, ...] = (
     ),
     RewriteRule(
         "fuse_horizontal_fc_layers",
-        "merge two FULLY_CONNECTED of one input whose results are added",
+        "merge two FULLY_CONNECTED with the same input and added results",
         "layers:SumOfLayers",
     ),
     _substitute("substitute_expand_dims_to_reshape", "EXPAND_DIMS"),
@@ -229,13 +229,13 @@ RULES: tuple[RewriteRule, ...] = (
     ),
     _on_request(
         "fuse_add_to_fullyconnected_bias",
-        "fold ADD before FULLY_CONNECTED into its bias",
+        "fold ADD before FULLY_CONNECTED into the bias",
         "circle_fuse_batch_norm:FuseBefore",
         {"names": frozenset({"FULLY_CONNECTED"}), "affine": frozenset(_SUMS)},
     ),
     _on_request(
         "fuse_mul_to_fullyconnected_weights",
-        "fold MUL before FULLY_CONNECTED into its weights, which may make them harder to quantise",
+        "fold MUL before FULLY_CONNECTED into the weights, which may become harder to quantise",
         "circle_fuse_batch_norm:FuseBefore",
         {"names": frozenset({"FULLY_CONNECTED"}), "affine": frozenset(_PRODUCTS)},
     ),

@@ -164,7 +164,7 @@ def understood(node: Node, _: PlacementLimits) -> str | None:
 
 @rule(MEMORY_RULE)
 def fits_sram(node: Node, limits: PlacementLimits) -> str | None:
-    """Operands and results fit in SRAM together; of a single image, only the rows for one result row have to."""
+    """Operands and results fit in SRAM together (of a single image: the rows for one result row)."""
     span, dimensions = _rows_read(node), (3, 4) if node.spec.name in SEARCHES else (4,)
     needed = 0
     for tensor in activations(node):
@@ -390,7 +390,7 @@ def softmax_result(node: Node, _: PlacementLimits) -> str | None:
 
 @rule("softmax-row")
 def softmax_row(node: Node, limits: PlacementLimits) -> str | None:
-    """A row fits the tile buffer, and its length the instruction's field."""
+    """A row fits the tile buffer, and the row length fits the instruction's field."""
     columns = node.operand(0).static_shape[-1] if node.operand(0).static_shape else 0
     item = node.operand(0).info.numpy.itemsize
     highest = min(field_range("softmax", "columns")[1], limits.target.local.tile_bytes // (2 * item))
@@ -450,7 +450,7 @@ def moves_no_element(node: Node, _: PlacementLimits | None = None) -> str | None
 
 @rule("one-input")
 def one_input(node: Node, _: PlacementLimits) -> str | None:
-    """One operand is computed at run time; all others are constants with one element."""
+    """One operand is computed at run time, and all other operands are constants with one element."""
     dynamic = [t for t in node.operands if t is not None and not t.is_const]
     if len(dynamic) != 1:
         return f"{len(dynamic)} operands are computed at run time"

@@ -50,7 +50,7 @@ MOST_PARTS = 3  # limit on the codes in the sum for a weight
 def weights(node: Node, _: PlacementLimits) -> str | None:
     """Weights have the input's type (for int8 also int4, for int16 also 8 bits) and positive scales.
 
-    Less their zero points, they span at most 255.
+    Weights minus zero points span at most 255.
     """
     source, filters = next(activations(node)), node.operand(1)
     if filters.dtype not in WEIGHT_TYPES[source.dtype]:
@@ -134,7 +134,7 @@ def weight_axis(axis: int) -> Rule:
             return None
         return f"{filters.name!r} has {len(quant.scales)} scales along axis {quant.axis}"
 
-    return Rule("weight-scales", f"weights have one scale, or one for each index of axis {axis}", check)
+    return Rule("weight-scales", f"weights have one scale, or a scale for each index of axis {axis}", check)
 
 
 def has_wide_weights(node: Node) -> bool:
@@ -228,7 +228,7 @@ def bias_operand(node: Node) -> int:
 
 @rule("bias")
 def bias(node: Node, _: PlacementLimits) -> str | None:
-    """The bias has one value per result channel, which fits int32 in units of input scale times weight scale."""
+    """The bias has a value per result channel, and fits int32 in units of input scale times weight scale."""
     values, channels = node.optional(bias_operand(node)), node.operand(1).static_shape
     if values is None:
         return None
@@ -252,7 +252,7 @@ def bias(node: Node, _: PlacementLimits) -> str | None:
 
 @rule("sums")
 def sums(node: Node, _: PlacementLimits) -> str | None:
-    """Sums of 16-bit products fit an accumulator, and their scale is below 127 times the result's."""
+    """Sums of 16-bit products fit an accumulator, with a scale below 127 times the scale of the result."""
     source, filters, values = next(activations(node)), node.operand(1), node.optional(bias_operand(node))
     if not adds_in_64_bits(node, source, filters, values):
         return None
@@ -319,7 +319,7 @@ def searched(node: Node) -> Searched:
 
 @rule("searched-row")
 def searched_row(node: Node, limits: PlacementLimits) -> str | None:
-    """The searched row fits the tile buffer, and its length the instruction's field."""
+    """The searched row fits the tile buffer, and the row length fits the instruction's field."""
     size, item = searched(node).size, node.operand(0).info.numpy.itemsize
     spare = 4 * limits.target.sram.burst_bytes
     highest = min(field_range("reduce", "channels")[1], (limits.target.local.tile_bytes - spare) // item)
@@ -467,7 +467,7 @@ def sides(sizes: list[int]) -> tuple[int, int] | None:
 
 @rule("axes")
 def reduction(node: Node, _: PlacementLimits) -> str | None:
-    """The reduced dimensions form an image whose size fits the instruction's fields."""
+    """The reduced dimensions form an image, and the image size fits the instruction's fields."""
     if reduced(node) is not None:
         return None
     shape, axes = node.operand(0).static_shape, [int(axis) for axis in node.const(1).reshape(-1)]
@@ -527,7 +527,7 @@ def lstm_integers(node: Node, _: PlacementLimits) -> str | None:
 
 @rule("matrix-sums")
 def matrix_sums(node: Node, _: PlacementLimits) -> str | None:
-    """Sums of 16-bit products fit an accumulator, and their scale is below 127 times the result's."""
+    """Sums of 16-bit products fit an accumulator, with a scale below 127 times the scale of the result."""
     left, right, result = node.operand(0), node.operand(1), node.results[0]
     if left.dtype != "int16":
         return None if right.dtype != "int16" else f"{right.name!r} is int16, {left.name!r} {left.dtype}"
@@ -546,7 +546,7 @@ def matrix_sums(node: Node, _: PlacementLimits) -> str | None:
 
 @rule("matrix-scales")
 def matrix_scales(node: Node, _: PlacementLimits) -> str | None:
-    """Operands have one scale; the right operand may have one per column if it is a single constant matrix."""
+    """Operands have one scale (a constant matrix on the right: or a scale per column)."""
     left, right, result = node.operand(0), node.operand(1), node.results[0]
     if left.dtype != result.dtype or right.dtype not in CODES:
         return f"{left.name!r} is {left.dtype}, {right.name!r} {right.dtype}, {result.name!r} {result.dtype}"

@@ -255,7 +255,7 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
         Rule("constant-paddings", "paddings are constant", check.constant(1)),
         Rule(
             "paddings",
-            "a load instruction can add the padding of height and width, or a few strided copies can",
+            "a load instruction or a few strided copies can add the padding of height and width",
             check.either(check.image_padding, check.moves),
         ),
     ),
