@@ -31,6 +31,7 @@ from odc_mlir.transforms.circle.circle_optimize import CircleOptimizePass
 from odc_mlir.transforms.common.masks import HIDDEN, argument_of, is_beyond, sources
 from odc_mlir.transforms.common.rewriting import WeightedLayer, constant, is_real, shape_of
 from odc_mlir.transforms.common.tensor_names import outputs_of
+from odc_mlir.transforms.partition.odc_fix_batch import OdcFixBatchPass, fix_batch
 from odc_mlir.transforms.partition.rules.islands import islands
 from odc_mlir.transforms.partition.rules.operator_checks import has_wide_weights
 from odc_mlir.transforms.partition.rules.table import rules_of
@@ -86,7 +87,10 @@ class LintTarget:
 
 @dataclass
 class LintedModel:
-    """A module with properties that several checks need. ``chosen``: the target that the user named, if any."""
+    """A module with properties that several checks need. ``chosen``: the target that the user named, if any.
+
+    ``operators`` and ``main`` have the batch size that the compiler gives them. ``open_batch``: whether it had to.
+    """
 
     module: ModuleOp
     targets: tuple[LintTarget, ...]
@@ -94,11 +98,14 @@ class LintedModel:
     operators: list[CircleOp] = field(init=False)
     tables: set[CircleOp] = field(init=False)  # operators of islands
     main: FuncOp | None = field(init=False)
+    open_batch: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        self.operators = [op for op in self.module.walk() if isinstance(op, CircleOp)]
+        fixed = clone_module(self.module)
+        self.main = next((op for op in fixed.body.block.ops if isinstance(op, FuncOp)), None)
+        self.open_batch = self.main is not None and fix_batch(fixed, OdcFixBatchPass.batch)
+        self.operators = [op for op in fixed.walk() if isinstance(op, CircleOp)]
         self.tables = {op for island in islands(self.operators) for op in island.members}
-        self.main = next((op for op in self.module.body.block.ops if isinstance(op, FuncOp)), None)
 
     @property
     def may_stay_real(self) -> bool:
@@ -151,11 +158,15 @@ def _names(found: Sequence[CircleOp | SSAValue | str]) -> tuple[str, ...]:
 
 
 def _kinds(found: list[CircleOp]) -> str:
-    return ", ".join(f"{name} {count}" for name, count in sorted(Counter(op.SPEC.name for op in found).items()))
+    return ", ".join(f"{count} {name}" for name, count in sorted(Counter(op.SPEC.name for op in found).items()))
 
 
 def _open_shapes(model: LintedModel) -> Iterator[Finding]:
-    return _about(
+    if model.open_batch:
+        size = OdcFixBatchPass.batch
+        text = f"inputs have an open batch; compiled code runs a batch of {size}, host kernels run others"
+        yield Finding("open-batch", text, "odc-circle resize MODEL --shapes … compiles another batch")
+    yield from _about(
         "open-shape",
         "inputs with dimensions that are known only in a run",
         "odc-circle resize MODEL --shapes …, or odc-optimize --dynamic-batch-to-single-batch: compiled code needs them",

@@ -36,7 +36,7 @@ LINE_BUDGETS = {
     "dialects": 4_470,
     "simulator": 3_940,
     "runtime/reporting": 3_505,
-    TOP_LEVEL: 4_470,
+    TOP_LEVEL: 4_480,
     "transforms/partition": 3_580,
     "isa": 2_940,
     "runtime": 2_550,
