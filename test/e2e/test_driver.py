@@ -345,7 +345,7 @@ def _damaged_code(data: bytes) -> bytes:
     ("damage", "registers", "error"),
     [
         pytest.param(_damaged_code, {}, 2, id="malformed code"),
-        pytest.param(lambda data: data, {REGION_BYTES + 0x10: 64}, 3, id="an arena that is too small"),
+        pytest.param(lambda data: data, {REGION_BYTES + 0x10: 32}, 3, id="an arena that is too small"),
         pytest.param(lambda data: data, {PROGRAM_BYTES: 1 << 30}, 1, id="a program outside of memory"),
         pytest.param(lambda data: data, {REGION_BYTES - 8: 4097}, 1, id="constants at an odd address"),
     ],

@@ -156,7 +156,7 @@ def test_a_budget_is_kept_without_samples() -> None:
     made = quantize(module, scheme="int8_wo", limit=1.0, max_bytes=budget)
     assert made.verdict["status"] == "unchecked"
     assert sizes[0] < len(made.to_circle()) == _chosen(made)["bytes"] <= budget
-    assert [text for text in made.verdict["findings"] if text.startswith("made-up inputs say which layers")]
+    assert [text for text in made.verdict["findings"] if text.startswith("made-up inputs decided which layers")]
 
 
 @pytest.mark.parametrize("taken", [True, False])

