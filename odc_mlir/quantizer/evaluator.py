@@ -122,7 +122,7 @@ class Evaluator:
     def _references(self) -> tuple[Reference, Reference]:
         """Return both references. Raises InputError for labels that do not fit the model."""
         data, lacks_labels = self.data, self.data.labels is not None and self.data.fit_labels is None
-        if data.separate or lacks_labels or not self._has_judges:
+        if data.separate or lacks_labels or not self.has_judges:
             reference = Reference(
                 self._original, data.held, data.labels, metric=self.options.metric, rollout=data.rollout
             )
@@ -250,7 +250,7 @@ class Evaluator:
             measured, judged, itself = self.measured_unseen(candidate), None, None
             if self._judges_all:
                 itself = self.measured_itself(candidate)
-            elif self.data.held is self.data.fit and self._has_judges and self.folds is not None and self.in_time():
+            elif self.data.held is self.data.fit and self.has_judges and self.folds is not None and self.in_time():
                 judged = self._judged(candidate)
                 itself = self.judging.measure(candidate.graph, keep=True)
             ends = ends_of(candidate.graph, candidate.graph.outputs)
@@ -264,8 +264,8 @@ class Evaluator:
         return None if self.is_large or has_own or self.data.known < 2 else Folds(self.judging, self.options)
 
     @property
-    def _has_judges(self) -> bool:
-        """True if models depend on the samples they are built from. Weight-only models have no ranges from samples."""
+    def has_judges(self) -> bool:
+        """True if all samples check the result: weight-only models have no ranges from samples."""
         return not (self.is_large or self.builder.scheme.weights_only)
 
     @property
@@ -385,13 +385,13 @@ class Evaluator:
         return found
 
     def holds_unseen(self, candidate: Candidate) -> bool:
-        """Return whether the limits hold for the verdict's measures."""
+        """Return whether the limits hold for the verdict's measures, and enough samples confirm them."""
+        return self.keeps_limits(candidate) and not self.doubtful(candidate, self.measures(candidate))
+
+    def keeps_limits(self, candidate: Candidate) -> bool:
+        """Return whether the limits hold for the verdict's measures, however few samples there are."""
         metrics = self.measures(candidate)
-        if self.measured_unseen(candidate).lacking or not all(limit.holds(metrics) for limit in self.limits):
-            return False
-        if self.judging.measurable >= FEWEST_TO_SPLIT:
-            return True
-        return not self.doubtful(candidate, metrics)
+        return not self.measured_unseen(candidate).lacking and all(limit.holds(metrics) for limit in self.limits)
 
     def doubtful(self, candidate: Candidate, measures: Mapping[str, float | None]) -> list[Limit]:
         """Return limits that ``measures`` keep but too few samples confirm, except limits on shares of samples."""

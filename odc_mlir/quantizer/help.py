@@ -113,7 +113,7 @@ class HelpSearch:
     def _by_weights_alone(self) -> Candidate:
         model, recipe = self.evaluator.base, replace(self._recipe(), fitted=self.options.fits_scales[-1])
         asks = self.options.io == FLOAT and self.options.normalizes(INPUTS)[-1]
-        if asks and (found := float_models.normalized_by_weights(model)) is not None:
+        if asks and (found := float_models.normalized(model, (), by_weights=True)) is not None:
             self._findings.append(_IMPLIED)
             model, recipe = found, replace(recipe, normalize=True)
         self.plain = self.evaluator.built(model, recipe)

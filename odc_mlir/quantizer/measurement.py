@@ -117,14 +117,10 @@ class Measurement:
         Tensors and outputs are compared because a squashing function may hide the noise of many values.
         """
         most_paid_db = 3.0  # accepted loss for the recovery of lost columns, half a bit
-        most = most_paid_db if self.tells_more(other) else _MOST_LOST_DB
+        most = most_paid_db if _places(self.lost) < _places(other.lost) else _MOST_LOST_DB
         pairs = [(self.decisive, other.decisive), (self.results, other.results)]
         better = any(ours.better_than(theirs, least_db, most) for ours, theirs in pairs)
         return better and not any(ours.worse_than(theirs, least_db) for ours, theirs in pairs)
-
-    def tells_more(self, other: Measurement) -> bool:
-        """Return whether this model keeps columns that ``other`` loses, and loses no other columns."""
-        return _places(self.lost) < _places(other.lost)
 
     def worst(self) -> dict[str, float | None]:
         """Return each measure of the worst output. A measure is None if an output has no finite value to measure."""

@@ -284,30 +284,27 @@ def equalized(model: FloatModel, kind: str, statistics: Statistics) -> FloatMode
     return FloatModel(module, equalization=patterns_of(pairs))
 
 
-def normalized(model: FloatModel, samples: Sequence[Sequence[Array]], *, columns: bool = False) -> FloatModel | None:
+def normalized(
+    model: FloatModel, samples: Sequence[Sequence[Array]], *, columns: bool = False, by_weights: bool = False
+) -> FloatModel | None:
     """Return a copy with centred and scaled input channels, without records, or None if this is unnecessary.
 
-    ``columns``: give large columns of single-channel images separate channels.
+    ``columns``: give large columns of single-channel images separate channels. ``by_weights``: scale channels by the
+    first layer's weights, if these differ much, without ``samples``.
     """
-    moments, sizes = moments_of(model.module, model.graph, samples), {}
+    moments, sizes = {} if by_weights else moments_of(model.module, model.graph, samples), {}
     for place, info in enumerate(model.graph.input_infos()) if columns else ():
         if len({np.shape(sample[place])[1:] for sample in samples if info.shape}) == 1:
             items = [np.abs(sample[place]).max(axis=0) for sample in samples if np.size(sample[place])]
             sizes[info.name] = np.max(items, axis=0).astype(np.float64)
     module = model.module.clone()
-    changed = bool(moments) and _changed(module, lambda: normalize_inputs(module, moments))
+    may_change = by_weights or bool(moments)
+    changed = may_change and _changed(module, lambda: normalize_inputs(module, moments, by_weights=by_weights))
     split = bool(sizes) and _changed(module, lambda: split_columns(module, sizes))
     of_inputs = [moments[info.name] for info in model.graph.input_infos() if changed and info.name in moments]
     lives = [sizes[sizes > 0.0] for _, sizes in of_inputs]
     mends = split or any(sizes.size and sizes.max() >= LEAST_RATIO * sizes.min() for sizes in lives)
     return FloatModel(module, mends_columns=mends) if changed or split else None
-
-
-def normalized_by_weights(model: FloatModel) -> FloatModel | None:
-    """Return a copy with input channels scaled by the first layer's weights, or None if the weights hardly differ."""
-    module = model.module.clone()
-    changed = _changed(module, lambda: normalize_inputs(module, {}, by_weights=True))
-    return FloatModel(module) if changed else None
 
 
 def precisions_in(model: FloatModel, precisions: Mapping[str, PrecisionChoice]) -> dict[str, PrecisionChoice]:

@@ -392,7 +392,10 @@ class Columns:
         if self.values < FEWEST_VALUES or found.values != self.values:
             return []
         with np.errstate(invalid="ignore"):  # columns may have no finite value
-            varies = self.high - self.low > slight * np.maximum(np.abs(self.low), np.abs(self.high))
+            sizes = np.maximum(np.abs(self.low), np.abs(self.high))
+            # Beside mostly far larger columns, float32 rounding of the model may be all that varies.
+            rounding = np.finfo(np.float32).eps * np.median(np.where(np.isfinite(sizes), sizes, 0.0))
+            varies = self.high - self.low > np.maximum(slight * sizes, rounding)
             none = (found.noise > (1.0 - least_r2) * self.variation) & single
         return np.flatnonzero(varies & ((found.low == found.high) | none)).tolist()
 

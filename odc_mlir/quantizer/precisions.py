@@ -111,7 +111,7 @@ class PrecisionSearch:
             found = self._best_within_budget(candidate)
         else:
             levels = self._accurate(candidate, aims)
-            found = None if levels is None else self._made(levels)
+            found = self._unconfirmed() if levels is None else self._made(levels)
         if found is not None:
             self.chosen = found
             step = {"step": "mixed", "value": dict(found.precisions), "tried": len(self.tried), "kept": True}
@@ -233,6 +233,12 @@ class PrecisionSearch:
             if levels is not None:
                 return levels
         return None
+
+    def _unconfirmed(self) -> Tried | None:
+        """Return the most accurate model that only the number of samples rules out; None if the first model is one."""
+        refused = [tried for tried in self.tried.values() if tried.is_confirmed is False and self._is_covered(tried)]
+        kept = [tried for tried in refused if self.evaluator.keeps_limits(tried.candidate)]
+        return None if self._first in kept else max(kept, key=lambda tried: min(tried.outputs_db), default=None)
 
     def _nearest(self, aims: Sequence[float]) -> tuple[float, ...]:
         """Return ``aims`` lowered to just below the nearest model within the limits, or none if it gains too little."""

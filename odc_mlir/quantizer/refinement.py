@@ -90,7 +90,8 @@ def refine(
             found.codes[layer.name] = codes
             if (scales := known.scales.get(layer.key)) is not None:
                 found.scales[layer.name] = scales
-                layer = replace(layer, weights=layer.weights.with_scales(scales))
+                info = replace(layer.weights.info, quant=replace(layer.weights.params, scales=tuple(scales.tolist())))
+                layer = replace(layer, weights=replace(layer.weights, info=info))
             layer.weights.replace(real, codes)
         if layer.name not in known.means or layer.bias is None or layer.bias.is_shared:
             continue
@@ -236,9 +237,9 @@ class _LayerPair:
 
     def rounded(self, moments: Moments, runs: int) -> tuple[Array, Array | None]:
         """Return codes of weights that preserve results for inputs with these moments, and scales if changed."""
-        product, kept = self.product, shrunk(moments, runs)
-        scales: Array | None = None
-        if self.weights.scales_freely and len(self.weights.params.scales) == product.groups * product.outputs:
+        product, kept, scales = self.product, shrunk(moments, runs), None
+        may_scale = self.weights.read != self.weights.place  # only the constant's real values depend on its scales
+        if may_scale and len(self.weights.params.scales) == product.groups * product.outputs:
             codes, scales = round_and_scale(self._real_weights(), self._grid, kept)
             scales = scales.reshape(-1)
         else:
@@ -328,15 +329,6 @@ class _RefinedConstant:
     def params(self) -> QuantParams:
         assert self.info.quant is not None
         return self.info.quant
-
-    @property
-    def scales_freely(self) -> bool:
-        """True if the scales can change because only the constant's real values depend on scales."""
-        return self.read != self.place
-
-    def with_scales(self, scales: Array) -> _RefinedConstant:
-        params = replace(self.params, scales=tuple(scales.tolist()))
-        return replace(self, info=replace(self.info, quant=params))
 
     def replace(self, model: Stepper, array: Array) -> None:
         """Give later operators of ``model`` other codes."""

@@ -267,9 +267,7 @@ def _layers(layers: Sequence[Mapping[str, Any]], reasons: Mapping[str, str]) -> 
 def _layer_chart(layers: Sequence[Mapping[str, Any]]) -> Html:
     most_bars = 30
     most_db = 80.0  # full width of the chart; more is as good as exact
-    shown = sorted(
-        (layer for layer in layers if layer["output_sqnr_db"] is not None), key=lambda item: item["output_sqnr_db"]
-    )
+    shown = [layer for layer in by_harm(layers) if layer["output_sqnr_db"] is not None]
     if not shown:
         return Html("")
     worst = shown[max(1, len(shown) // 5) - 1]["output_sqnr_db"]

@@ -9,6 +9,7 @@ from typing import Any
 from odc_mlir.errors import short_name, shortened
 from odc_mlir.formats import quantities
 from odc_mlir.formats.quantities import counted, decibel_text, quality_name, quality_text, share_text
+from odc_mlir.quantizer.measurement import GOOD_DB
 from odc_mlir.quantizer.policy import verdict as rules
 from odc_mlir.quantizer.policy.schemes import SCHEMES
 
@@ -30,8 +31,9 @@ def summary(model: str, verdict: Mapping[str, Any], next_step: str | None = None
         yield f"  {cost}"
     yield from _on_host(verdict)
     yield from _help(verdict)
-    yield f"  {conclusion(verdict)}"
-    yield from (f"  {problem}  <- not kept" for problem in verdict["problems"])
+    yield from _widening(verdict)
+    yield f"  {(status := conclusion(verdict))}"
+    yield from (f"  {problem}  <- not kept" for problem in verdict["problems"] if problem not in status)
     yield from _layers(verdict)
     for name, channels in verdict["saturated_biases"].items():
         yield f"  warning: the bias {short_name(name)} is limited in {counted(len(channels), 'channel')}"
@@ -116,11 +118,28 @@ def _help(verdict: Mapping[str, Any]) -> Iterator[str]:
         yield f"  help over plain quantisation, on held-out samples: {', '.join(texts)}{why}"
 
 
+def _widening(verdict: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the reason for more bits in some layers, with the accuracy and the cost of the scheme alone."""
+    choices = verdict["choices"]
+    layers = next((point["layers"] for point in verdict["front"] if point["chosen"]), 0)
+    for plain in verdict["front"] if layers and choices.keys().isdisjoint(("max_bytes", "max_time_ms")) else ():
+        if not plain["layers"]:
+            found_db, keep = plain["search"]["sqnr_db"], "; --mixed off keeps it" if plain["holds"] else ""
+            why = f"is below {GOOD_DB:g} dB" if (found_db or 0.0) < GOOD_DB else "has little margin"
+            facts = f"{why if keep else 'misses the limits'} ({decibel_text(found_db)}, {rules.cost_text(plain)}{keep})"
+            yield f"  more bits in {counted(layers, 'layer')}, because {choices['scheme']} alone {facts}"
+
+
 def conclusion(verdict: Mapping[str, Any]) -> str:
-    """Return the status of a verdict and the limits in words, missed limits first."""
-    text = rules.failed_text if verdict["status"] == rules.FAILED else rules.passed_text
-    status = rules.unchecked_text(verdict) if verdict["status"] == rules.UNCHECKED else text(verdict)
-    checks = sorted(verdict["limits"], key=lambda check: bool(check["passed"]))
+    """Return the status of a verdict with the problem that decides, else with its limits, missed limits first."""
+    checks, status = sorted(verdict["limits"], key=lambda check: bool(check["passed"])), "FAILED"
+    if verdict["status"] != rules.FAILED:
+        status = rules.unchecked_text(verdict) if verdict["status"] == rules.UNCHECKED else rules.passed_text(verdict)
+    elif verdict["too_few_samples"]:
+        count = counted(verdict["samples"]["checked_on"], "sample")
+        status = f"FAILED on too few samples ({count}; all limits are met on them)"
+    elif checks[0]["passed"]:
+        return f"FAILED: {verdict['problems'][0]}"
     return f"{status}: {'; '.join(_check_text(check, verdict) for check in checks)}"
 
 

@@ -27,6 +27,7 @@ from odc_mlir.quantizer.outputs import lost_output_text, one_sided, remedy_of_gu
 from odc_mlir.quantizer.policy import verdict as rules
 from odc_mlir.quantizer.policy.declarations import FITTED, INPUTS, OFF, ON, OUTPUTS, RANGE
 from odc_mlir.quantizer.policy.options import Options, overrides_text
+from odc_mlir.quantizer.policy.readers import WIDE_WEIGHTS
 from odc_mlir.quantizer.policy.schemes import FLOAT, NARROW, NARROWER, with_wide_weights
 from odc_mlir.quantizer.policy.verdict import DOUBT, NOTE, OPEN, PROBLEM, R2_LIMIT, Limit
 from odc_mlir.quantizer.precisions import PrecisionSearch, Tried
@@ -193,8 +194,11 @@ class JudgedCandidate:
         """True if a missed limit on these samples counts, because other samples would not change the result."""
         if self.reference.constant:
             return False
+        missed = [limit for limit in self.missed if limit is not R2_LIMIT]
+        if 1 < self.reference.measurable < FEWEST_TO_SPLIT:  # more samples may meet a limit within its interval
+            missed = [limit for limit in missed if not any(map(limit.allows, self.intervals.get(limit.key, ())))]
         little = self.constants_keep_limits or self.silent[0] or self.lost_outputs[1]
-        return self.misses_own_limits or not (self.doubtful or little)
+        return bool(missed) or not (self.misses_own_limits or self.doubtful or little)
 
     @cached_property
     def front(self) -> list[dict[str, Any]]:
@@ -301,11 +305,16 @@ def _spread(search: PrecisionSearch) -> list[Tried]:
 
 
 def _few_samples(o: JudgedCandidate) -> Iterator[str]:
+    count, given, data = o.reference.measurable, o.data.known, o.data
+    is_half = not (o.evaluator.has_judges or (data.separate and data.held is not data.fit))  # held back for the check
+    least = 2 * FEWEST_TO_SPLIT if is_half else FEWEST_TO_SPLIT
+    is_all = data.separate or given == count
+    of = "" if is_all else f" ({given} were given, and {count} of them held back for the check)"
     for limit in o.doubtful:
         low, high = (quality_text(limit.metric, end) for end in o.intervals[limit.key])
         yield (
-            f"{o.reference.measurable} samples are too few: {limit.name} is within its limit on them, but its 95 % "
-            f"confidence interval is {low} to {high}; give {FEWEST_TO_SPLIT} or more"
+            f"{count} samples are too few: {limit.name} is within its limit on them, but its 95 % confidence interval "
+            f"is {low} to {high}; give {least} or more{of}"
         )
 
 
@@ -321,13 +330,15 @@ def _one_sample(o: JudgedCandidate) -> Iterator[str]:
 
 
 def _low_coverage(o: JudgedCandidate) -> Iterator[str]:
-    evaluator, scheme, found = o.evaluator, o.options.scheme, o.coverage
+    evaluator, scheme, found, most_named = o.evaluator, o.options.scheme, o.coverage, 5
     # With a budget, all types within the budget are allowed.
     others = (NARROWER.get(scheme, scheme), *with_wide_weights(scheme)[:-1])
     least = f"the minimum is {100 * evaluator.min_coverage:g} %"
+    reasons = float_reasons(o.candidate.module).values()
+    remedy = f"; {WIDE_WEIGHTS}: write a .circle file" if WIDE_WEIGHTS in reasons else ""
     if found.computing.isdisjoint((scheme, *(others if o.options.has_budget else ()))):
         moving = scheme in found.by_precision
-        yield f"{'only operators that move values are' if moving else 'nothing is'} quantised to {scheme}"
+        yield f"{'only operators that move values are' if moving else 'nothing is'} quantised to {scheme}{remedy}"
     elif evaluator.target is not None and evaluator.scheme_is_taken:
         share = o.placement["runs_of_possible"]
         if share is None:
@@ -337,14 +348,16 @@ def _low_coverage(o: JudgedCandidate) -> Iterator[str]:
             assert evaluator.possible is not None
             names = layer_names(o.candidate.model.module)
             runs = zip(names, evaluator.possible, evaluator.plain.taken(), strict=True)
-            narrow = overrides_text({name: NARROW for name, may_run, does in runs if may_run and not does})
-            yield (
-                f"{evaluator.target.name} runs {100 * share:.1f} % of the products that it could run; {least}"
-                + (f"; to run more, give --overrides {shlex.quote(narrow)} (in Python overrides)" if narrow else "")
-            )
+            left = [name for name, may_run, does in runs if may_run and not does]
+            if left and not remedy:
+                narrow = shlex.quote(overrides_text(dict.fromkeys(left[:most_named], NARROW)))
+                more = f" and {len(left) - most_named} more layers" if len(left) > most_named else ""
+                remedy = f"; to run more, give --overrides {narrow} (in Python overrides){more}"
+            text = f"{evaluator.target.name} runs {100 * share:.1f} % of the products that it could run"
+            yield f"{text}; {least}{remedy}"
     elif (share := found.share()) is None or share < evaluator.min_coverage:
         text = "none" if share is None else f"{100 * share:.1f} %"
-        yield f"{text} of the {UNIT_NAMES[found.unit]} are quantised; {least}"
+        yield f"{text} of the {UNIT_NAMES[found.unit]} are quantised; {least}{remedy}"
 
 
 def _leaked_attention(o: JudgedCandidate) -> Iterator[str]:
@@ -414,7 +427,7 @@ def real_ends(options: Options, graph: Graph) -> Iterator[str]:
 def _search_in_vain(o: JudgedCandidate) -> Iterator[str]:
     search = o.driver.precision_search
     has_tried = search is not None and search.chosen is not None and not o.evaluator.is_cut_short
-    if has_tried and not o.evaluator.holds_unseen(o.candidate):
+    if has_tried and not o.evaluator.keeps_limits(o.candidate):
         yield "no choice of precisions that is allowed meets the limits"
 
 

@@ -194,7 +194,7 @@ def plan_of(content: Any) -> PrecisionPlan:
         raise OptionError(f"layers is {layers!r}, must be a list")
     return PrecisionPlan(
         None if default is None else _known("default_quantization_dtype", default, PRECISIONS[:-1]),
-        None if granularity is None else _granularity(granularity),
+        _granularity(granularity),
         tuple(map(_layer, layers)),
     )
 
@@ -206,15 +206,12 @@ def _layer(content: Any) -> PrecisionEntry:
     names = _names([fields["name"]] if "name" in fields else fields["names"])
     if "dtype" not in fields:
         raise OptionError(f"layer {names[0]!r} has no dtype", hint=f"use one of {', '.join(PRECISIONS)}")
-    granularity = fields.get("granularity")
     alternates = fields.get("alternate", {})
     if not isinstance(alternates, dict):
         raise OptionError(f"alternate of layer {names[0]!r} is {alternates!r}, must map tags to lists of names")
     return PrecisionEntry(
         (names, *map(_names, alternates.values())),
-        PrecisionChoice(
-            _known("dtype", fields["dtype"], PRECISIONS), None if granularity is None else _granularity(granularity)
-        ),
+        PrecisionChoice(_known("dtype", fields["dtype"], PRECISIONS), _granularity(fields.get("granularity"))),
     )
 
 
@@ -224,9 +221,11 @@ def _names(content: Any) -> tuple[str, ...]:
     return tuple(content)
 
 
-def _granularity(value: Any) -> str:
-    """Parse a granularity. ``layer`` is ONE's name for one scale per tensor."""
-    return _known("granularity", "tensor" if value == "layer" else value, schemes.GRANULARITIES)
+def _granularity(value: Any) -> str | None:
+    """Parse a granularity, which may be missing. ``layer`` is ONE's name for one scale per tensor."""
+    return (
+        None if value is None else _known("granularity", "tensor" if value == "layer" else value, schemes.GRANULARITIES)
+    )
 
 
 def _known(what: str, value: Any, allowed: Sequence[str]) -> str:
@@ -481,8 +480,6 @@ def _check(options: Options) -> None:
         raise OptionError("a time budget needs a target", hint="give a target (--target)")
     if options.has_budget and options.mixed == OFF and not options.plan.layers:
         raise OptionError("a budget needs mixed precision, which is off", hint="omit mixed")
-    if not set(PRECISIONS).issuperset(choice.choice.precision for choice in options.plan.layers):
-        raise OptionError(f"unknown precision of a layer; use one of {', '.join(PRECISIONS)}")
 
 
 def _check_applicable(options: Options) -> None:

@@ -50,10 +50,6 @@ class Scheme:
     def weights_only(self) -> bool:
         return self.activations is None
 
-    def weights_along(self, axis: int | None) -> str:
-        """Return the element type of weights with scales along ``axis``. One scale (None) is too coarse for 4 bits."""
-        return "int8" if axis is None and self.weights == "int4" else self.weights
-
     @property
     def largest_bias(self) -> int:
         """Return the largest code that a bias may have. Raises KeyError if the scheme has no biases."""

@@ -381,18 +381,8 @@ def describe(verdict: Mapping[str, Any]) -> str:
     if not failed:
         return f"{passed_text(verdict) if verdict['passed'] else unchecked_text(verdict)}: {', '.join(texts)}"
     text = "; ".join([*verdict["problems"], *([", ".join(texts)] if texts else [])])
-    if not texts:
-        return f"failed: {text}"
-    names = [f"{layer['name']!r} ({layer['op']})" for layer in verdict["worst_layers"][:3]]
+    names = [f"{layer['name']!r} ({layer['op']})" for layer in verdict["worst_layers"][:3] if texts]
     return f"failed: {text}" + (f"; worst layers: {', '.join(names)}" if names else "")
-
-
-def failed_text(verdict: Mapping[str, Any]) -> str:
-    """Return the text for a failed model, with the reason if samples are too few."""
-    count = counted(verdict["samples"]["checked_on"], "sample")
-    return (
-        f"FAILED on too few samples ({count}; all limits are met on them)" if verdict["too_few_samples"] else "FAILED"
-    )
 
 
 def passed_text(verdict: Mapping[str, Any]) -> str:

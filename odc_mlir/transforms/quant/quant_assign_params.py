@@ -223,7 +223,7 @@ class Assignment:
     def _weights(self, op: CircleOp, index: int, used: Scheme) -> Attribute:
         operand = op.operands[index]
         axis = op.SPEC.quant.weights[index]
-        dtype = used.weights_along(axis)
+        dtype = "int8" if axis is None and used.weights == "int4" else used.weights  # one scale is too coarse for int4
         if (given := given_weights(self._given, op, index, dtype)) is not None:
             return given
         axis = axis if used.granularity == "channel" else None

@@ -113,6 +113,32 @@ def test_an_unchecked_model_is_to_be_checked_before_it_is_compiled() -> None:
         assert step.endswith("compile")
 
 
+def test_a_problem_other_than_limits_is_the_status_with_its_remedy() -> None:
+    file, samples = regressor(4)
+    made = odc_mlir.quantize(file, calibration=samples, scheme="int16", reader="litert", help=False)
+    said = "nothing is quantised to int16; LiteRT has no kernel for weights of int16: write a .circle file"
+    assert [line for line in str(made).splitlines() if "FAILED" in line] == [f"  FAILED: {said}"]
+
+
+@pytest.mark.parametrize(
+    ("holds", "found_db", "why"),
+    [
+        (False, 30.0, "misses the limits (30.0 dB, 2 ms modelled)"),
+        (True, 7.4, "is below 25 dB (7.4 dB, 2 ms modelled; --mixed off keeps it)"),
+        (True, 30.0, "has little margin (30.0 dB, 2 ms modelled; --mixed off keeps it)"),
+    ],
+)
+def test_more_bits_in_some_layers_have_a_reason(holds: bool, found_db: float, why: str) -> None:
+    verdict, cost = _made().verdict, {"time_ns": 2e6, "modelled": True}
+    plain = cost | {"layers": 0, "chosen": False, "holds": holds, "search": {"sqnr_db": found_db}}
+    front = [plain, plain | {"layers": 3, "chosen": True}]
+    text = f"  more bits in 3 layers, because int8 alone {why}"
+    assert text in summary("m", verdict | {"front": front})
+    assert text not in summary("m", verdict | {"front": [plain | {"chosen": True}]})
+    budget = {"choices": verdict["choices"] | {"max_time_ms": 3.0}}
+    assert text not in summary("m", verdict | budget | {"front": front})
+
+
 @pytest.mark.parametrize("options", [{}, {"max_seconds": 0.0}, {"max_seconds": 0.0, "max_bytes": 10}])
 def test_a_whole_search_in_vain_is_told_once_and_one_that_was_cut_short_concludes_nothing(
     options: dict[str, Any], caplog: pytest.LogCaptureFixture

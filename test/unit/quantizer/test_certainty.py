@@ -14,7 +14,16 @@ import numpy as np
 import pytest
 
 import odc_mlir
-from helpers.float_models import activation, normal, only, regressor, rescaled_mobilenet, sqnr_db
+from helpers.float_models import (
+    activation,
+    dense_layers,
+    normal,
+    only,
+    regressor,
+    rescaled_mobilenet,
+    sqnr_db,
+    without_ranges,
+)
 from helpers.models import ModelBuilder, dense_model
 from odc_mlir.errors import AccuracyError, OdcError
 from odc_mlir.formats.circle.reader import read_model
@@ -99,6 +108,33 @@ def test_of_few_samples_the_doubt_counts_however_they_are_given(given: str) -> N
     assert (missed["passed"], missed["samples"]["telling"], missed["too_few_samples"]) == (False, True, False)
     sure = plain(**options, limit=1.01 * high).verdict
     assert (sure["passed"], sure["certain"]) == (True, True)
+
+
+def test_few_samples_are_the_only_reason_against_a_model_with_more_bits() -> None:
+    """The search chooses this model, although no model is certain; int8 alone misses the limit."""
+    file, samples = without_ranges(dense_layers)
+    options: dict[str, Any] = {"calibration": samples[:4], **only("mixed")}
+    made = odc_mlir.quantize(file, **options, limit=0.006)
+    assert made.verdict["choices"]["precisions"]
+    assert (made.passed, made.verdict["too_few_samples"], made.verdict["samples"]["telling"]) == (False, True, False)
+    assert not [text for text in made.verdict["findings"] if text.startswith("no choice of precisions")]
+    for limit, telling in ((0.006, False), (0.001, True)):  # the interval includes only the first limit
+        verdict = odc_mlir.quantize(file, **options | {"mixed": "off"}, limit=limit).verdict
+        assert not verdict["limits"][0]["passed"]
+        assert (verdict["limits"][0]["interval"][0] < limit) is not telling
+        assert (verdict["too_few_samples"], verdict["samples"]["telling"]) == (False, telling)
+
+
+@pytest.mark.parametrize(
+    ("most_macs", "said"), [(0, "16 or more (8 were given, and 4 of them held back for the check)")]
+)
+def test_advice_counts_samples_before_some_are_held_back(
+    most_macs: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluator, "_MOST_JUDGING_MACS", most_macs)
+    made = plain(calibration=regressor(4)[1][:8], limit=0.05)
+    assert made.verdict["too_few_samples"]
+    assert made.verdict["problems"][0].endswith(f"; give {said}")
 
 
 def test_labels_of_few_samples_do_not_take_the_place_of_other_limits() -> None:

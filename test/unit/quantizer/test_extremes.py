@@ -584,6 +584,19 @@ def test_products_that_only_8_bits_run_count_as_possible() -> None:
     assert not on_host(made)
 
 
+def test_advice_names_few_layers() -> None:
+    rng, builder, shapes = np.random.default_rng(5), ModelBuilder(), ((1, 4, 600), *[(1, 600, 4)] * 7)
+    a, *others = (builder.tensor(f"x{place}", shape) for place, shape in enumerate(shapes))
+    made_by = {"adjoint_lhs": False, "adjoint_rhs": False}
+    ys = [builder.made(f"y{i}", (1, 4, 4), "BATCH_MATMUL", a, b, **made_by) for i, b in enumerate(others)]
+    samples = [[rng.normal(size=shape).astype(np.float32) for shape in shapes] for _ in range(8)]
+    made = quantised(builder.file([a, *others], ys), samples, "int16x8")
+    (problem,) = made.verdict["problems"]
+    assert problem.endswith(",y4:int8 (in Python overrides) and 2 more layers")
+    assert f"  FAILED: {problem}" in str(made)
+    assert problem not in str(made).replace(f"FAILED: {problem}", "")
+
+
 @pytest.mark.parametrize("name", ["AVERAGE_POOL_2D", "RESIZE_BILINEAR"])
 def test_what_is_averaged_before_it_is_cut_off_keeps_its_range(name: str) -> None:
     builder, shape = ModelBuilder(), (1, 4, 4, 2)

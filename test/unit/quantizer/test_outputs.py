@@ -508,6 +508,17 @@ def test_only_columns_that_vary_are_lost() -> None:
     assert columns.lost(found, single=False) == [3]
 
 
+@pytest.mark.parametrize(("large", "lost"), [(3, []), (1, [3])])
+def test_rounding_beside_mostly_larger_columns_is_no_variation(large: int, lost: list[int]) -> None:
+    """The last of four columns varies by a hundred-millionth of the ``large`` ones, and is constant in the codes."""
+    base = np.linspace(-1.0, 1.0, 64, dtype=np.float32)
+    sizes = np.float32([*[100.0] * large, *[1e-6] * (3 - large), 1e-6])
+    columns = Columns.of([row[np.newaxis] for row in np.outer(base, sizes)])
+    found, coded = columns.like(), np.outer(base, sizes) * np.float32([1, 1, 1, 0])
+    found.add([row[np.newaxis] for row in coded], [row[np.newaxis] for row in np.outer(base, sizes)])
+    assert columns.lost(found, single=False) == lost
+
+
 @pytest.mark.parametrize(
     ("zero", "found"), [(None, []), (0, []), (127, ["0.5 at most on any input"]), (-128, ["0.5 at least on any input"])]
 )
