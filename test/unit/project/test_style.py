@@ -23,7 +23,7 @@ TOP_LEVEL = "top level"
 # Lines of Python by area of the package. Raise a number only with a reason, in the change that needs it.
 LINE_BUDGETS = {
     "transforms/npu": 11_615,
-    "quantizer": 10_490,
+    "quantizer": 10_497,
     "transforms/circle": 6_750,
     "transforms/native": 6_490,
     "runtime/kernels": 5_830,
