@@ -105,6 +105,7 @@ _REPLAYED = 16  # runs between copies of the device's states
 
 class SegmentUnit:
     """A segment on ``device``. ``failure``: why host kernels run the segment instead, None while the device works.
+    ``misfit``: why host kernels ran it in the last run, None if the inputs fitted.
 
     The first run writes the states to the device. Afterwards only the device has the states. To continue after a
     failure of the device, the unit keeps a copy of the states, at most 16 runs old, and all later inputs.
@@ -117,6 +118,7 @@ class SegmentUnit:
         self.strict = strict
         self.reads, self.writes = step.inputs, step.outputs
         self.failure: str | None = None
+        self.misfit: str | None = None
         self.program: base.DeviceProgram | None = None
         self.counters: Mapping[str, Any] | None = None
         self.trace: Any = None
@@ -191,7 +193,7 @@ class SegmentUnit:
 
         A rejected input value does not count as a failure.
         """
-        misfit = self._misfit(frame)
+        misfit = self.misfit = self._misfit(frame)
         kept = self.program if self.step.states and isinstance(self.program, base.StatefulProgram) else None
         if self.program is not None and self.failure is None and misfit is None:
             try:

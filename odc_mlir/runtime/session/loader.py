@@ -319,6 +319,13 @@ class Loader:
             self._digest = None
             return executor
 
+    @property
+    def unopened_plan(self) -> Plan | None:
+        """The plan that :meth:`open` would run, if it has segments and no backends were chosen."""
+        package = None if self._source is None else self._source.package
+        chosen = self.backends or self.by_index or self._signature is not None
+        return None if chosen or package is None or not package.plan or not package.plan.segments else package.plan
+
     def _opened(self) -> Executor:
         graph = self.source.graph(self._signature, self.choices.custom_ops)
         executor = self._executor(graph)

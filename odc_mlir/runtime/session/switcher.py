@@ -360,11 +360,18 @@ class Switcher:
             status.enabled, status.phase, status.reason = True, Phase.REJECTED, self._problem
         elif self._lazy is not None:
             status.reason = "the compiler is opening"
+        elif executor is None and (plan := self._loader.unopened_plan) is not None:
+            status.phase, status.serving, status.progress = Phase.ACTIVE, Level.COMPILED, 1.0
+            status.target, status.reason = plan.target, "the package is compiled already; the first run opens it"
         elif isinstance(executor, PlanExecutor) and package is not None:
             status.target = None if package.plan is None else package.plan.target
             status.fallbacks = [Fallback(f"segment {n}", "run", text) for n, text in executor.fallbacks.items()]
+            status.fallbacks += [
+                Fallback(f"segment {unit.step.name}", "run", unit.misfit) for unit in executor.segments if unit.misfit
+            ]
             if self._is_compiled:
-                status.phase, status.serving, status.progress = Phase.ACTIVE, Level.COMPILED, 1.0
+                status.phase, status.progress = Phase.ACTIVE, 1.0
+                status.serving = Level.ORIGINAL if all(unit.misfit for unit in executor.segments) else Level.COMPILED
                 status.reason = "the package is compiled already"
             elif not executor.segments:
                 why = "" if package.plan is None else "; ".join(dict.fromkeys(package.plan.host_reasons.values()))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import odc_mlir
 from helpers.models import add_model, host_plan, model_bytes
 from helpers.sessions import SUM, A, B, add_session, quantised, save_package, values
 from odc_mlir.errors import (
@@ -22,7 +23,10 @@ from odc_mlir.errors import (
 )
 from odc_mlir.formats.package import build_package, pack, write_package
 from odc_mlir.runtime import Session, State
+from odc_mlir.runtime.auto.settings import Level, Phase
 from odc_mlir.runtime.package import Package
+from odc_mlir.support.text import parse_module
+from odc_mlir.universe import make_context
 
 # The quick way.
 
@@ -259,6 +263,23 @@ def test_settings_of_a_package_that_do_not_count_are_noted(tmp_path: Path) -> No
     (tmp_path / "q" / "metadata" / "config.cfg").write_text("OnDeviceCompilation=1\n")
     (note,) = Session(tmp_path / "q").odc_status.notes
     assert note.startswith("metadata/config.cfg does not count, as the manifest does not list it")
+
+
+def test_status_of_a_compiled_package_with_an_open_batch(tmp_path: Path) -> None:
+    tensor = "tensor<?x8x!quant.uniform<i8:f32, 0.5>>"
+    body = f"%0 = circle.relu(%x) : ({tensor}) -> {tensor} func.return %0 : {tensor}"
+    module = parse_module(make_context(), f"func.func @main(%x: {tensor}) -> {tensor} {{ {body} }}")
+    odc_mlir.compile(module, placement={"strategy": "supported"}).save(tmp_path / "p")
+    session = Session(tmp_path / "p")
+    found = [session.odc_status]
+    for batch in (1, 2, 1):
+        session.infer([np.ones((batch, 8), np.int8)])
+        found.append(session.odc_status)
+    assert [status.serving for status in found] == [Level.COMPILED, Level.COMPILED, Level.ORIGINAL, Level.COMPILED]
+    assert {status.phase for status in found} == {Phase.ACTIVE}
+    assert [len(status.fallbacks) for status in found] == [0, 0, 1, 0]
+    assert "the input has the shape [2, 8]" in found[2].fallbacks[0].reason
+    assert Session(tmp_path / "p", backends="cpu").odc_status.serving == Level.ORIGINAL
 
 
 def test_version() -> None:
