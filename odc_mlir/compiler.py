@@ -401,7 +401,7 @@ def compile_object(
     check_c_name(name)
     from odc_mlir.codegen import machine
 
-    processor = machine.resolve(target) if triple is None else machine.for_triple(triple, cpu)
+    processor = machine.chosen(target, triple, cpu)
     module = native_module(model, processor, time_limit=time_limit)
     refuse_host_operators(module, "quantise with --target cpu, which keeps these float, or compile a package")
     found = backends.segments(module)

@@ -18,7 +18,7 @@ from xdsl.dialects.func import ReturnOp
 from xdsl.ir import BlockArgument, OpResult, SSAValue
 
 from odc_mlir import backends
-from odc_mlir.codegen.machine import for_triple, resolve
+from odc_mlir.codegen.machine import chosen
 from odc_mlir.compiler import check_c_name, native_module, refuse_host_operators
 from odc_mlir.dialects.circle import CircleOp, info_of
 from odc_mlir.dialects.native_attributes import ARENA_BYTES
@@ -53,7 +53,7 @@ def emit_firmware(package: Package, *, name: str, triple: str | None = None, cpu
         raise PackageError(
             "the package has no segment for an NPU", hint="for a processor alone, use odc-compile --emit object"
         )
-    processor = resolve(HERE) if triple is None else for_triple(triple, cpu)
+    processor = chosen(HERE, triple, cpu)
     return _Firmware(package, package.plan, name, processor).files()
 
 

@@ -113,6 +113,17 @@ def resolve(name: str) -> CpuTarget:
     return cpu.best_for(running_architecture(), running_features())
 
 
+@cache
+def chosen(target: str, triple: str | None, name: str) -> CpuTarget:
+    """Return the processor with LLVM's names ``triple`` and ``name``, or without triple ``target``. Raises OdcError."""
+    if triple is not None:
+        return for_triple(triple, name)
+    if name:
+        hint = f"add --triple {cpu.triple_of(name) or 'with the triple of its architecture, such as riscv32-none-elf'}"
+        raise OptionError(f"the processor {name!r} has no triple, and code would be for this machine", hint=hint)
+    return resolve(target)
+
+
 def for_triple(triple: str, name: str) -> CpuTarget:
     """Return a processor by LLVM's names. Its kernels use portable arithmetic.
 

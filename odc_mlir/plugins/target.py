@@ -20,6 +20,7 @@ from odc_mlir.ops.spec import Node
 from odc_mlir.plugins import registry
 from odc_mlir.plugins.foreign import Answer, call, load, probe, texts
 from odc_mlir.plugins.registry import SUFFIX, TARGETS, PluginSource
+from odc_mlir.targets import cpu
 from odc_mlir.targets.costs import HostCosts, parse_host
 
 FLOAT = "float"
@@ -343,4 +344,6 @@ def choose(name: str) -> Chosen:
         return Chosen(name, None)
     names = ", ".join(dict.fromkeys(known))
     hint = f"{did_you_mean(name, known)}use one of {names}, a .toml file, or a plugin such as npu-gen"
+    if (triple := cpu.triple_of(name)) is not None:
+        hint = f"odc-compile --emit object --triple {triple} --cpu {name} compiles for it"
     raise OptionError(f"unknown target {name!r}", hint=hint)

@@ -232,14 +232,25 @@ def _target(document: Any, location: str) -> Target:
     target: Target = _record(Target, document, location, "")
     for pixels, channels in (*target.array.shapes, target.array.depthwise_shape):
         if pixels * channels != target.array.macs_per_cycle:
+            count = target.array.macs_per_cycle
             raise TargetError(
-                f"array shape {pixels}x{channels} does not use {target.array.macs_per_cycle} multipliers",
+                f"array shape {pixels}x{channels} does not use {count} multipliers",
                 location=location,
+                hint=_fitting_shapes(target.array, count),
             )
     if len(target.array.shapes) > 4:
         raise TargetError("at most 4 array shapes can be encoded", location=location)
     check_limits(target, location)
     return target
+
+
+def _fitting_shapes(array: MacArray, count: int) -> str:
+    """Return a remedy for shapes that do not use ``count`` multipliers: as many channels, and other pixels."""
+    *shapes, depthwise = ([count // max(size, 1), size] for _, size in (*array.shapes, array.depthwise_shape))
+    if any(pixels * size != count for pixels, size in (*shapes, depthwise)):
+        return "pixels times channels must be macs_per_cycle"
+    explored = f"odc-explore --vary array.macs_per_cycle={count} --best FILE.toml"
+    return f"use shapes = {shapes} and depthwise_shape = {depthwise}, as {explored} does for a shipped machine"
 
 
 def _record(cls: Any, value: Any, location: str, path: str) -> Any:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import tomllib
 from collections.abc import Collection
 from importlib import resources
@@ -17,6 +18,14 @@ HERE = "cpu"
 """Name of the machine of this process."""
 
 _FOLDER = "cpus"
+_TRIPLES = (
+    (r"cortex-m(0|0plus|1)", "thumbv6m"),
+    (r"cortex-m3", "thumbv7m"),
+    (r"cortex-m[47]", "thumbv7em"),
+    (r"cortex-m23", "thumbv8m.base"),
+    (r"cortex-m3[35]p?", "thumbv8m.main"),
+    (r"cortex-m(52|55|85)", "thumbv8.1m.main"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,10 +66,19 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml")))
 
 
+def triple_of(name: str) -> str | None:
+    """Return LLVM's triple of a Cortex-M processor with floats in integer registers, or None for other names."""
+    return next((f"{arch}-none-eabi" for pattern, arch in _TRIPLES if re.fullmatch(pattern, name)), None)
+
+
 def load(name: str) -> CpuTarget:
     """Load the processor called ``name``. Raises TargetError."""
     if name not in names():
-        raise TargetError(f"unknown processor {name!r}", hint=f"use {HERE}, or one of {', '.join(names())}")
+        triple = triple_of(name)
+        hint = (
+            f"use {HERE}, or one of {', '.join(names())}" if triple is None else f"use --triple {triple} --cpu {name}"
+        )
+        raise TargetError(f"unknown processor {name!r}", hint=hint)
     document: dict[str, Any] = tomllib.loads(
         (resources.files("odc_mlir.targets") / _FOLDER / f"{name}.toml").read_text("utf-8")
     )

@@ -35,6 +35,7 @@ REPORT = json_kind("a report", "schema_version", "compiler_version", "layers")
 _OPERATORS_SHOWN = 20
 _REASONS_SHOWN = 12
 _OBJECT = "object"
+_FORMATS = frozenset({_OBJECT, "asm", "c", "elf", "h", "header", "llvm", "o", "obj"})  # never meant as stages
 
 _OF_OBJECT_ALONE = frozenset({"triple", "cpu", "header"})
 _OF_OBJECT = _OF_OBJECT_ALONE | {"model", "output", "emit", "target", "time_limit"}
@@ -48,7 +49,7 @@ def build_parser() -> argparse.ArgumentParser:
         "Compile a model (.circle, .tflite, .mlir, .pt2, nnpackage) for an NPU, or for a processor (cpu).",
         epilog="An operator that the NPU cannot run stays on the host; the summary and the reports say why. "
         "The summary simulates one inference; -q skips it.",
-        renamed={"--report-json": ("--json", bool), "--emit": ("--stage", lambda value: value != _OBJECT)},
+        renamed={"--report-json": ("--json", bool), "--emit": ("--stage", lambda value: value not in _FORMATS)},
     )
     add_input(parser, "model", metavar="MODEL", help="model file or nnpackage")
     text = "package folder, or zip file if it ends with .zip; or the output of --stage or --emit"
@@ -142,7 +143,7 @@ def _check_stage(name: str) -> None:
     from odc_mlir.pipelines import stage_names
 
     if name not in (names := tuple(stage_names())):
-        hint = f"{did_you_mean(name, names)}use one of {', '.join(names)}"
+        hint = f"{did_you_mean(name, names)}use one of {', '.join(names)}; --emit takes only {_OBJECT}"
         raise OptionError(f"unknown stage {name!r}", hint=hint)
 
 
@@ -184,13 +185,16 @@ def _placement(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _emit_object(arguments: argparse.Namespace) -> None:
     from odc_mlir import compiler
+    from odc_mlir.codegen import machine
     from odc_mlir.emitter.native_segment import needs
     from odc_mlir.runtime import api
 
+    target = arguments.target if arguments.target != "npu-256" else "cpu"
+    processor = machine.chosen(target, arguments.triple, arguments.cpu)
     code, header = compiler.compile_object(
         api.load(arguments.model),
         name=re.sub(r"\W", "_", Path(arguments.output).stem, flags=re.ASCII),
-        target=arguments.target if arguments.target != "npu-256" else "cpu",
+        target=target,
         triple=arguments.triple,
         cpu=arguments.cpu,
         time_limit=arguments.time_limit,
@@ -198,7 +202,8 @@ def _emit_object(arguments: argparse.Namespace) -> None:
     is_written = arguments.files.write("output", lambda: code)
     arguments.files.write("header", lambda: header)
     if is_written:
-        arguments.files.tell([f"{arguments.output}: {size_text(len(code))}. {needs(code)}"])
+        where = f"{processor.triple} ({processor.cpu or 'any processor'})"
+        arguments.files.tell([f"{arguments.output}: {size_text(len(code))} for {where}. {needs(code)}"])
 
 
 def _emit(arguments: argparse.Namespace) -> None:

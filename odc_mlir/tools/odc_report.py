@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,8 @@ def _body(arguments: argparse.Namespace) -> None:
 def _opened(path: str) -> Package | dict[str, Any]:
     from odc_mlir.formats.package import is_package
 
+    if os.path.isdir(below := os.path.join(path, "package")) and not os.path.isdir(os.path.join(path, "metadata")):
+        path = below  # in the output folder of odc-mlir
     if is_package(path):
         from odc_mlir.runtime import api
 

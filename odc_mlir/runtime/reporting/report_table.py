@@ -35,6 +35,9 @@ def what_ifs(segments: Iterable[tuple[Mapping[str, Any], int]]) -> dict[str, dic
     }
 
 
+_LEAST_SPEEDUP = 1.05  # smaller ones are printed as 1x
+
+
 def energy_line(energy: Mapping[str, Any]) -> str:
     """Format the estimate of an inference's energy, with bounds."""
     between = f"between {energy['low_uj']:.3g} and {energy['high_uj']:.3g}"
@@ -43,7 +46,7 @@ def energy_line(energy: Mapping[str, Any]) -> str:
 
 def help_text(layer: Mapping[str, Any]) -> str:
     """Format the change that speeds up an operator most, such as ``sram 1.6x``, or a dash."""
-    helps = layer.get("helps", ())
+    helps = [what for what in layer.get("helps", ()) if what["speedup"] >= _LEAST_SPEEDUP]
     return f"{helps[0]['change']} {helps[0]['speedup']:.2g}x" if helps else NOTHING
 
 

@@ -50,6 +50,17 @@ def test_a_machine_of_ones_own_need_not_be_like_another(tmp_path: Path) -> None:
         ("issue_cycles = 2", "issue_cycles = -2", "key 'fetch.issue_cycles' has the value -2"),
         ("depthwise_shape = [16, 16]", "depthwise_shape = [16]", "key 'array.depthwise_shape'"),
         ("depthwise_shape = [16, 16]", "depthwise_shape = [16, 8]", "array shape 16x8 does not use 256 multipliers"),
+        (
+            "macs_per_cycle = 256",
+            "macs_per_cycle = 300",
+            "array shape 32x8 does not use 300 multipliers (in mine.toml); pixels times channels must be",
+        ),
+        (
+            "macs_per_cycle = 256",
+            "macs_per_cycle = 512",
+            "array shape 32x8 does not use 512 multipliers (in mine.toml); use shapes = [[64, 8], [32, 16], [16, 32], "
+            "[8, 64]] and depthwise_shape = [32, 16]",
+        ),
         ("[[32, 8], [16, 16], [8, 32], [4, 64]]", "[]", "key 'array.shapes'"),
         (
             "[[32, 8], [16, 16], [8, 32], [4, 64]]",

@@ -79,7 +79,10 @@ def test_other_processors(
     assert symbols.defined == ("digits_run",)
     said = "It needs no other function." if not needed else f"library: {', '.join(needed)}."
     assert said in header.read_text()
-    assert said in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert said in out
+    assert f"{triple.partition('-')[0]}-" in out
+    assert f"({cpu or 'any processor'})" in out
 
 
 @cache
@@ -132,6 +135,12 @@ def test_objects_of_two_models_are_linked_together() -> None:
         (_FOR + ["aarch64_be-none-elf"], 1, "is big-endian"),
         (_FOR + ["x86_64-unknown-linux-gnu", "--cpu", "i386"], 1, "LLVM knows no processor 'i386' for x86_64"),
         (["--emit", "object"], 2, "needs -o FILE.o"),
+        (["--emit", "object", "--cpu", "cortex-m4", "-o", "a.o"], 1, "add --triple thumbv7em-none-eabi"),
+        (["--emit", "object", "--cpu", "znver4", "-o", "a.o"], 1, "add --triple with the triple of its architecture"),
+        (["--emit", "object", "--target", "cortex-m33", "-o", "a.o"], 1, "--triple thumbv8m.main-none-eabi --cpu"),
+        (["--target", "cortex-m4", "-o", "out"], 1, "--emit object --triple thumbv7em-none-eabi --cpu cortex-m4"),
+        (["--emit", "c", "-o", "a.c"], 2, "invalid choice: 'c' (choose from"),
+        (["--emit", "nothing", "-o", "a.c"], 1, "--emit takes only object"),
         (
             ["--triple", "aarch64", "-o", "package"],
             2,

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import odc_mlir
 from helpers.damage import json_damage
 from helpers.data import REPOSITORY
 from odc_mlir.runtime.reporting.report_compare import changes, explanation, titles
@@ -57,6 +58,16 @@ def test_a_package_and_its_report_give_the_same(
     plain = [re.sub(r'<a href="#operator-\d+">(\d+)</a>', r"\1", page) for page in plain]
     assert plain == [pages[0]] * 2
     assert "cycles, 7 of 7 operators on the NPU" in texts[0]
+
+
+def test_the_folder_that_odc_mlir_writes_holds_a_package(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _run(folder / "flash.json") == 0
+    expected = capsys.readouterr().out.replace(MODEL.stem, "package", 1)
+    odc_mlir.load_package(folder / "flash" / f"{MODEL.stem}.zip").save(tmp_path / "package")
+    assert _run(tmp_path) == 0
+    assert capsys.readouterr().out == expected
 
 
 def test_csv(folder: Path, report: dict[str, Any], tmp_path: Path) -> None:
