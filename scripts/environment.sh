@@ -58,9 +58,9 @@ ready_environment() {
         say "making $VENV with $BASE_PYTHON"
         "$BASE_PYTHON" -m venv --clear "$VENV"
     fi
-    say "installing the project${1:+ with extras $1} into $VENV"
+    say "installing the project${1:+ with extras $1} into $VENV: takes about a minute, depending on the network"
     # The first process that imports a module keeps its bytecode; compiling all that is installed would take longer.
-    "$PYTHON" -m pip install --quiet --disable-pip-version-check --no-compile --editable "$ROOT${1:+[$1]}"
+    "$PYTHON" -m pip install --progress-bar off --disable-pip-version-check --no-compile --editable "$ROOT${1:+[$1]}" >&2
     printf '%s' "$wanted" >"$stamp"
 }
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import os
 import shlex
 import sys
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 PROGRAM = "odc-mlir"
 SHELLS = ("bash", "zsh", "fish")
+_COMPARED = "4"  # samples; simulating one may take seconds
 
 
 def commands() -> dict[str, str]:
@@ -127,13 +129,15 @@ def build_parser() -> argparse.ArgumentParser:
     parser = base_parser(
         PROGRAM,
         "Bring a model to a device: lint it, quantise it if it is float, compile it, compare the package with the "
-        f"model, and write a page about the result. `{PROGRAM} COMMAND` runs one of the commands alone.",
+        f"compiled model on samples, and write a page about it. `{PROGRAM} COMMAND` runs one of the commands alone.",
     )
     add_input(parser, "model", metavar="MODEL", stdin=False, help=".circle or .tflite file, or nnpackage")
     add_input(
         parser, "--calibration", metavar="DATA", stdin=False, help="samples of the inputs; a float model needs them"
     )
-    parser.add_argument("-o", "--output", metavar="FOLDER", help="folder for the results (MODEL.odc)")
+    parser.add_argument(
+        "-o", "--output", metavar="FOLDER", help="folder for the results (MODEL.odc in the current folder)"
+    )
     parser.add_argument("--target", default="npu-256", metavar="NAME|FILE.toml", help="hardware (%(default)s)")
     add_overwrite(parser)
     return parser
@@ -143,13 +147,32 @@ def _body(arguments: argparse.Namespace) -> int:
     from odc_mlir.tools.odc_build import call_command
 
     folder = Path(arguments.output or f"{Path(arguments.model).stem}.odc")
+    was_float = False
     for command, words in _steps(arguments, folder):
+        was_float |= command == "odc-quantize"
         if not arguments.quiet:
             print(f"$ {shlex.join([command, *words])}", flush=True)
         if code := call_command(command, words):
             return code
-    arguments.files.tell([f"next: open {folder / 'report.html'}, or odc-run {folder / 'package'} --load DATA"])
+    arguments.files.tell(_result(arguments, folder, was_float))
     return 0
+
+
+def _result(arguments: argparse.Namespace, folder: Path, was_float: bool) -> Iterator[str]:
+    """Yield what was compared with what, and the next step."""
+    compared = "samples" if arguments.calibration else "a random input (--calibration DATA: on samples)"
+    yield f"{folder / 'package'} = {_quantized(arguments, folder) if was_float else arguments.model} on {compared}"
+    if was_float:
+        from odc_mlir.quantizer.summary import figure
+
+        accuracy = json.loads((folder / "accuracy.json").read_text(encoding="utf-8"))
+        yield f"{_quantized(arguments, folder)} against {arguments.model}: {figure(accuracy)}"
+    yield f"next: open {folder / 'report.html'}, or odc-run {folder / 'package'} --load DATA"
+
+
+def _quantized(arguments: argparse.Namespace, folder: Path) -> Path:
+    """Return the file of the quantised model. Reports name the model after it."""
+    return folder / f"{Path(arguments.model).stem}-quantized.circle"
 
 
 def _steps(arguments: argparse.Namespace, folder: Path) -> Iterator[tuple[str, list[str]]]:
@@ -169,12 +192,15 @@ def _steps(arguments: argparse.Namespace, folder: Path) -> Iterator[tuple[str, l
         )
     folder.mkdir(parents=True, exist_ok=True)
     if is_float:
-        quantized = str(folder / "quantized.circle")
-        yield "odc-quantize", [model, "--calibration", arguments.calibration, "-o", quantized, *target, *more]
+        quantized, verdict = str(_quantized(arguments, folder)), str(folder / "accuracy.json")
+        words = [model, "--calibration", arguments.calibration, "-o", quantized, "--json", verdict]
+        yield "odc-quantize", [*words, *target, *more]
         model = quantized
+        yield "odc-lint", [model, *target]  # some findings need the values of weights that were stored as float16
     package, page = str(folder / "package"), str(folder / "report.html")
     yield "odc-compile", [model, "-o", package, "--report-html", page, *target, *more]
-    yield "odc-diff", [model, package]
+    samples = ["--load", arguments.calibration, "--max-samples", _COMPARED] if arguments.calibration else []
+    yield "odc-diff", [model, package, *samples]
 
 
 _main_of_model = tool(build_parser, _body)

@@ -88,13 +88,15 @@ class _Parser(argparse.ArgumentParser):
 
 
 def nearest(parser: argparse.ArgumentParser, message: str, others: Iterable[str] = ()) -> str:
-    """Return ``; did you mean --overwrite?`` if ``message`` has an option similar to ours or ``others``, else ""."""
+    """Return ``; did you mean --overwrite?`` if ``message`` has a name similar to an option or choice, else ""."""
     from difflib import get_close_matches
 
     known = [option for action in parser._actions for option in action.option_strings] + list(others)
     words = re.findall(r"(?<!\S)--[\w-]+", message)  # options without values or commas after them
     close = (match for word in words if word not in known for match in get_close_matches(word, known, n=1))
     found = [match for match in dict.fromkeys(close) if match not in words]
+    if choice := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message):
+        found += get_close_matches(choice[1], re.findall(r"[\w-]+", choice[2]), n=1)
     return f"; did you mean {', '.join(found)}?" if found else ""
 
 

@@ -15,6 +15,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -24,6 +25,9 @@ from odc_mlir.formats.kinds import OutputKind
 STDOUT_NAME = "standard output"
 STANDARD = "-"
 """Name of standard input or output, valid for every file to read and every text to write."""
+
+IS_STEP = ContextVar("is_step", default=False)
+"""Whether another command runs this one as a step, and itself tells what comes next."""
 
 Container = argparse.ArgumentParser | argparse._ArgumentGroup
 KindOf = Callable[[argparse.Namespace], OutputKind]
@@ -182,9 +186,9 @@ class Files:
         for line in () if self.quiet else lines:
             print(line, file=self.messages)
 
-    def suggest(self, *words: str) -> None:
-        """Print the next command to run, as the last line."""
-        self.tell([f"next: {shlex.join(words)}"])
+    def suggest(self, *words: str, first: str = "") -> None:
+        """Print the next command to run, as the last line, except in a step of another command."""
+        self.tell([] if IS_STEP.get() else [f"next: {first}{shlex.join(words)}"])
 
 
 def _write_to_stdout(data: bytes) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +24,7 @@ TIMES = starts_with("a file of times", b"Model,Backend,")
 _PHASES = ("MODEL_LOAD", "PREPARE", "EXECUTE", "PEAK")
 _KINDS = ("RSS", "HWM", "PSS")
 _RULE = "=" * 35
+_TOLD_EVERY_SECONDS = 10.0
 
 
 class MemoryPoll:
@@ -193,6 +196,16 @@ def describe_values(value: Array) -> str:
     if not value.size or value.dtype.kind not in "biuf":
         return text
     return f"{text} least {value.min():g} largest {value.max():g} mean {value.mean(dtype=float):g}"
+
+
+def telling(prog: str, records: Sequence[list[Array]], *, quiet: bool) -> Iterator[list[Array]]:
+    """Yield ``records``. In long runs, tell on stderr how many are done."""
+    last = time.monotonic()
+    for done, record in enumerate(records):
+        if not quiet and time.monotonic() - last > _TOLD_EVERY_SECONDS:
+            last = time.monotonic()
+            print(f"{prog}: {done} of {counted(len(records), 'sample')}", file=sys.stderr)
+        yield record
 
 
 def csv_path(model: str, backend: str) -> str:

@@ -14,7 +14,7 @@ from odc_mlir.formats.kinds import json_kind
 from odc_mlir.formats.quantities import counted
 from odc_mlir.start import EXIT_INTERRUPTED
 from odc_mlir.tools.common import base_parser, current_words, renamed_options, tool
-from odc_mlir.tools.files import Input, Output, add_input, add_output, add_overwrite, add_switch, role_of
+from odc_mlir.tools.files import IS_STEP, Input, Output, add_input, add_output, add_overwrite, add_switch, role_of
 
 if TYPE_CHECKING:
     from odc_mlir.flow import Flow, StepOption
@@ -114,7 +114,11 @@ def options_of(command: str, words: Sequence[str]) -> dict[str, StepOption]:
 
 def call_command(command: str, arguments: Sequence[str]) -> int:
     """Run a command of ours in this process and return the exit code. Raises KeyboardInterrupt."""
-    code = int(_tool(command).main(list(arguments)))
+    token = IS_STEP.set(True)
+    try:
+        code = int(_tool(command).main(list(arguments)))
+    finally:
+        IS_STEP.reset(token)
     if code == EXIT_INTERRUPTED:
         raise KeyboardInterrupt
     return code

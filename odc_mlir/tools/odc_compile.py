@@ -330,8 +330,8 @@ def _summary(report: Mapping[str, Any]) -> Iterator[str]:
     if report["segment_count"]:
         yield (
             f"  {count_text(report['cycles_total'], 'cycles')} "
-            f"(least of this program {count_text(report['ideal_cycles'])}, "
-            f"of the model on this machine {count_text(report['model_floor_cycles'])}), "
+            f"(lower bounds: {count_text(report['ideal_cycles'])} for this program, "
+            f"{count_text(report['model_floor_cycles'])} for any program of the model), "
             f"{share_text(report['mac_utilization'])} of the multipliers, "
             f"{size_text(report['sram_peak_bytes'])} of SRAM"
         )

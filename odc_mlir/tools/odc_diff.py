@@ -48,6 +48,12 @@ def build_parser() -> argparse.ArgumentParser:
     add_input(parser, "--load", "-l", metavar="DATA", help="inputs from an NPZ or HDF5 file (default: random)")
     add_input(parser, "--load-b", metavar="DATA", help="other inputs for B, with as many samples as --load")
     add_switch(parser, "--samples", "loaded arrays have a leading sample axis, even if they fit the inputs as they are")
+    parser.add_argument(
+        "--max-samples",
+        type=int,
+        metavar="N",
+        help="load at most N samples, from data of any form that calibration accepts",
+    )
     parser.add_argument("--atol", type=_tolerance, default=1e-5, metavar="X", help="absolute tolerance (%(default)s)")
     parser.add_argument(
         "--rtol", type=_tolerance, default=1e-4, metavar="X", help="relative tolerance, not for integers (%(default)s)"
@@ -75,6 +81,7 @@ def _tolerance(text: str) -> float:
 def _body(arguments: argparse.Namespace) -> int:
     from odc_mlir.runtime.api import open_executor
     from odc_mlir.runtime.reporting.metrics import Tolerance, compare
+    from odc_mlir.tools.measure import telling
 
     if (arguments.b is None) == (arguments.other is None):
         missing = "the following arguments are required: B or --with"
@@ -100,12 +107,15 @@ def _body(arguments: argparse.Namespace) -> int:
             location=arguments.load_b,
             hint="use the same number for both",
         )
-    found = compare(executors[0], executors[1], records, Tolerance(arguments.atol, arguments.rtol), others)
+    told = telling("odc-diff", records, quiet=arguments.quiet)
+    found = compare(executors[0], executors[1], told, Tolerance(arguments.atol, arguments.rtol), others)
     _write_errors(arguments, found)
     if arguments.json:
         arguments.files.write_json("json", lambda: document(found, sides))
     else:
-        arguments.files.tell(report(found, every=arguments.verbose > 0))
+        arguments.files.tell(
+            report(found, every=arguments.verbose > 0, of="sample" if arguments.load else "random input")
+        )
     return EXIT_OK if found.first_diverging is None else EXIT_USER
 
 
@@ -153,7 +163,7 @@ def _records(arguments: argparse.Namespace, executors: Sequence[Executor]) -> li
         if arguments.samples:
             raise OptionError("--samples describes the file of --load, which is not given")
         return [_made_up(infos, executors[1].graph.input_infos(), index_limits(executors[0].graph))]
-    return _loaded(arguments.load, infos, sample_axis=arguments.samples)
+    return _loaded(arguments, arguments.load, infos)
 
 
 def _records_of_b(arguments: argparse.Namespace, executor: Executor) -> list[list[Array]] | None:
@@ -161,13 +171,18 @@ def _records_of_b(arguments: argparse.Namespace, executor: Executor) -> list[lis
         return None
     if not arguments.load:
         raise OptionError("--load-b sets inputs of B, but A has none", hint="give --load as well")
-    return _loaded(arguments.load_b, executor.graph.input_infos(), sample_axis=arguments.samples)
+    return _loaded(arguments, arguments.load_b, executor.graph.input_infos())
 
 
-def _loaded(file: str, infos: Sequence[TensorInfo], *, sample_axis: bool) -> list[list[Array]]:
+def _loaded(arguments: argparse.Namespace, file: str, infos: Sequence[TensorInfo]) -> list[list[Array]]:
+    from odc_mlir.formats.calibration import read_calibration
     from odc_mlir.formats.samples import read_samples
+    from odc_mlir.runtime.execution.binding import to_codes
 
-    return read_samples(file, [info.shape for info in infos], sample_axis=sample_axis or None).records
+    if arguments.max_samples is None:
+        return read_samples(file, [info.shape for info in infos], sample_axis=arguments.samples or None).records
+    found = read_calibration(file, infos, most=arguments.max_samples).records
+    return [list(map(to_codes, infos, record)) for record in found]
 
 
 def _made_up(ours: Sequence[TensorInfo], theirs: Sequence[TensorInfo], limits: Sequence[int | None]) -> list[Array]:
@@ -196,10 +211,10 @@ def document(found: Comparison, sides: Sequence[tuple[str, str]]) -> dict[str, A
     }
 
 
-def report(found: Comparison, *, every: bool) -> Iterator[str]:
+def report(found: Comparison, *, every: bool, of: str) -> Iterator[str]:
     """Yield a table of outputs and diverging tensors, and the verdict.
 
-    ``every``: all tensors, and measures that may not apply, such as the top-1 match of outputs that are no classes
+    ``every``: all tensors, and measures that may not apply, such as the top-1 match. ``of``: what a record is
     """
     shown = [tensor for tensor in found.tensors if every or tensor.diverges or tensor.kind == "output"]
     head = ("", "tensor", "op", "type", "differ", "max abs", "MAE", "MAPE %", "MPEIR", "MSE", "SQNR dB", "cosine")
@@ -212,7 +227,7 @@ def report(found: Comparison, *, every: bool) -> Iterator[str]:
     inside = len(found.tensors) - len(found.outputs)
     compared = f"{counted(len(found.outputs), 'output')} and {counted(inside, 'other tensor')}"
     parts = [sum(t.diverges for t in found.outputs), sum(t.diverges for t in found.tensors if t.kind != "output")]
-    over = f"over {counted(found.records, 'record')}, atol {found.tolerance.atol:g}, rtol {found.tolerance.rtol:g}"
+    over = f"over {counted(found.records, of)}, atol {found.tolerance.atol:g}, rtol {found.tolerance.rtol:g}"
     first = found.first_diverging
     if first is None:
         yield f"all agree: {compared} {over}"

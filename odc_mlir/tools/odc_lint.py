@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 
 from odc_mlir.formats.kinds import json_kind
-from odc_mlir.formats.quantities import counted
+from odc_mlir.formats.quantities import counted, distinct_cuts
 from odc_mlir.tools.common import EXIT_USER, add_time_limit, base_parser, tool
 from odc_mlir.tools.files import add_input, add_json, add_overwrite, add_switch
 
 FINDINGS = json_kind("findings about a model", "findings")
 _TENSORS_SHOWN = 4
+_NAME_WIDTH = 48
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -40,7 +41,7 @@ def _body(arguments: argparse.Namespace) -> int | None:
     found = [item for item in lint(arguments.model, target=arguments.target) if item.kind not in arguments.ignore]
     arguments.files.write_json("json", lambda: {"findings": list(found)})
     for item in found:
-        names = ", ".join(item.tensors[:_TENSORS_SHOWN])
+        names = ", ".join(distinct_cuts(item.tensors[:_TENSORS_SHOWN], _NAME_WIDTH).values())
         more = f", and {len(item.tensors) - _TENSORS_SHOWN} more" if len(item.tensors) > _TENSORS_SHOWN else ""
         where = [f"    at {names}{more}"] if names else []
         arguments.files.tell([f"{item.kind}: {item.text}", *where, f"    remedy: {item.remedy}"])

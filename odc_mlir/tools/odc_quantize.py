@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -136,6 +135,7 @@ def _record_only(arguments: argparse.Namespace) -> None:
 
 def _quantize(arguments: argparse.Namespace) -> None:
     from odc_mlir.frontend.export_circle import is_tflite
+    from odc_mlir.quantizer import summary
     from odc_mlir.runtime import api
 
     show = quantizing.progress_on_stderr("odc-quantize", arguments.quiet)
@@ -147,7 +147,11 @@ def _quantize(arguments: argparse.Namespace) -> None:
         quantizing.end_progress(arguments.quiet)
     accepted = not made.failed or arguments.allow_accuracy_loss
     _write(arguments, made, accepted)
-    arguments.files.tell(_summary(arguments, made.verdict, accepted))
+    arguments.files.tell(_summary(arguments, made.verdict))
+    if accepted and arguments.output:
+        target = arguments.target or summary.next_target(made.verdict)
+        compiling = ("odc-compile", arguments.output, "--target", target, "-o", "out/package")
+        arguments.files.suggest(*compiling, first=summary.next_step(made.verdict, ""))
     if not accepted:
         made.require_passed()
 
@@ -171,16 +175,12 @@ def _precisions_file(arguments: argparse.Namespace) -> str | None:
     return arguments.save_precisions or (arguments.mixed if is_given else None)
 
 
-def _summary(arguments: argparse.Namespace, verdict: Mapping[str, Any], accepted: bool) -> Iterator[str]:
-    from odc_mlir.quantizer.summary import next_step, next_target, summary
+def _summary(arguments: argparse.Namespace, verdict: Mapping[str, Any]) -> Iterator[str]:
+    from odc_mlir.quantizer.summary import summary
 
     yield from summary(model_name(shown(arguments.model)), verdict)
     if arguments.verbose:
         yield from details(verdict, _precisions_file(arguments))
-    if accepted and arguments.output:
-        target = arguments.target or next_target(verdict)
-        compiling = shlex.join(["odc-compile", arguments.output, "--target", target, "-o", "out/package"])
-        yield f"next: {next_step(verdict, compiling)}"
 
 
 def details(verdict: Mapping[str, Any], precisions: str | None = None) -> Iterator[str]:

@@ -16,7 +16,7 @@ from odc_mlir.formats.quantities import bytes_of, counted
 from odc_mlir.tools.common import base_parser, size, tool
 from odc_mlir.tools.files import add_execution_flags, add_input, add_output, add_overwrite, add_switch
 from odc_mlir.tools.generating import add_generation_flags, generate_text
-from odc_mlir.tools.measure import TIMES, csv_path
+from odc_mlir.tools.measure import TIMES, csv_path, telling
 from odc_mlir.tools.run_stages import QUANTIZED_SUFFIXES, add_stage_flags, staged_model
 
 if TYPE_CHECKING:
@@ -368,7 +368,7 @@ def _run_all(run: Run, session: Session | None) -> list[list[Array]]:
         if number and arguments.run_delay > 0:
             time.sleep(1e-6 * arguments.run_delay)
         outputs = []
-        for record in samples.records:
+        for record in telling("odc-run", samples.records, quiet=arguments.quiet):
             executor.reset()
             start = time.perf_counter()
             outputs.append(_run_once(executor, session, record, observe))

@@ -12,7 +12,7 @@ do not count in the other metrics.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -256,7 +256,7 @@ class Comparison:
 def compare(
     reference: Executor,
     other: Executor,
-    records: Sequence[Sequence[Array]],
+    records: Iterable[Sequence[Array]],
     tolerance: Tolerance | None = None,
     others: Sequence[Sequence[Array]] | None = None,
 ) -> Comparison:
@@ -274,9 +274,10 @@ def compare(
             raise ModelError(f"the reference has {counted(first, what)}, the other {second}; they cannot be compared")
     tolerance = tolerance or Tolerance()
     pairs = _pairs(reference, other)
-    for record, theirs in zip(records, records if others is None else others, strict=True):
-        _compare_record(reference, other, record, theirs, pairs, tolerance)
-    return Comparison(tuple(pair.result() for pair in pairs), len(records), tolerance)
+    done = 0
+    for done, record in enumerate(records, 1):
+        _compare_record(reference, other, record, record if others is None else others[done - 1], pairs, tolerance)
+    return Comparison(tuple(pair.result() for pair in pairs), done, tolerance)
 
 
 class _Pair:

@@ -237,9 +237,9 @@ def _live_segment(live: Mapping[str, Any], operators: Mapping[str, int]) -> Html
 # Rows of the summary: label, key, and function that formats the value.
 _SUMMARY: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("NPU cycles", "cycles_total", count_text),
-    ("NPU cycles if each port has a limited number of bursts in flight", "cycles_total_strict", count_text),
-    ("least cycles of this program, if its busiest engine never waited", "ideal_cycles", count_text),
-    ("least cycles of the model's operators on this machine", "model_floor_cycles", count_text),
+    ("NPU cycles with limited bursts in flight (odc-sim --memory-model strict)", "cycles_total_strict", count_text),
+    ("lower bound on the cycles of this program", "ideal_cycles", count_text),
+    ("lower bound on the cycles of any program of the model", "model_floor_cycles", count_text),
     ("multiply-accumulates", "macs", count_text),
     ("use of the multipliers", "mac_utilization", share_text),
 )

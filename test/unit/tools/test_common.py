@@ -302,3 +302,10 @@ def test_commands_with_a_limit_of_time(command: str, capsys: pytest.CaptureFixtu
     model = REPOSITORY / "examples" / "digits" / "digits_cnn_int8.circle"
     assert main_of(f"odc-{command}")([str(model), "--time-limit", "1e-5"]) == 1
     assert "this takes longer than the time limit of 1e-05 s" in capsys.readouterr().err
+
+
+def test_a_wrong_subcommand_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    from odc_mlir.tools import odc_circle
+
+    assert odc_circle.main(["operator"]) == 2
+    assert capsys.readouterr().err.endswith("; did you mean operators?\n")

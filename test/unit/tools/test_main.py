@@ -114,7 +114,9 @@ def test_all_steps_for_one_model(tmp_path: Path, capsys: pytest.CaptureFixture[s
         told = capsys.readouterr().out
         steps = [line.split()[1] for line in told.splitlines() if line.startswith("$ ")]
         assert steps == ["odc-lint", "odc-compile", "odc-diff"]
-        assert "all agree" in told
+        assert "over 1 random input" in told
+        assert f"{folder / 'package'} = {model} on a random input" in told
+        assert [line for line in told.splitlines() if line.startswith("next:")] == told.splitlines()[-1:]
         assert {path.name for path in folder.iterdir()} == {"package", "report.html"}
 
 
@@ -126,9 +128,15 @@ def test_a_float_model_is_quantised_first(test_data: Path, tmp_path: Path, capsy
     assert not folder.exists()
     assert main([model, "-o", str(folder), "--calibration", str(digits / "calibration.npz")]) == 0
     told = capsys.readouterr().out
-    assert "$ odc-quantize" in told
-    assert "all agree" in told
-    assert {path.name for path in folder.iterdir()} == {"quantized.circle", "package", "report.html"}
+    steps = [line.split()[1] for line in told.splitlines() if line.startswith("$ ")]
+    assert steps == ["odc-lint", "odc-quantize", "odc-lint", "odc-compile", "odc-diff"]
+    assert "over 4 samples" in told, "not on made-up inputs"
+    quantized = folder / "digits_cnn-quantized.circle"
+    assert f"{folder / 'package'} = {quantized} on samples" in told
+    assert f"{quantized} against {model}: " in told
+    assert [line for line in told.splitlines() if line.startswith("next:")] == told.splitlines()[-1:]
+    assert "digits_cnn" in (folder / "report.html").read_text().partition("<title>")[2].partition("</title>")[0]
+    assert {path.name for path in folder.iterdir()} == {quantized.name, "accuracy.json", "package", "report.html"}
 
 
 def test_the_first_step_that_fails_is_the_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

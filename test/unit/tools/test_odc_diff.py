@@ -43,7 +43,7 @@ def _diff(*arguments: object) -> int:
 def test_a_model_agrees_with_itself(model: Path, second: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert _diff(model, second.format(model), "--atol", 0, "--rtol", 0) == 0
     text = capsys.readouterr().out
-    assert "all agree: 1 output and 1 other tensor over 1 record, atol 0, rtol 0" in text
+    assert "all agree: 1 output and 1 other tensor over 1 random input, atol 0, rtol 0" in text
     assert "inf" in text, "the SQNR of equal values"
     assert "\nout" in text
     assert "sum" not in text, "what agrees inside is shown on demand"
@@ -91,8 +91,8 @@ def test_loaded_samples(model: Path, other: Path, tmp_path: Path, capsys: pytest
     zeros = np.zeros_like(A)
     np.savez(tmp_path / "same.npz", in_0=np.concatenate([zeros, zeros]), in_1=np.concatenate([A, B]))
     np.savez(tmp_path / "one.npz", in_0=A, in_1=B)
-    assert _diff(model, other, "--load", tmp_path / "same.npz", "--samples") == 0
-    assert "over 2 records" in capsys.readouterr().out
+    assert _diff(model, other, "--load", tmp_path / "same.npz") == 0
+    assert "over 2 samples" in capsys.readouterr().out
     assert _diff(model, other, "--load", tmp_path / "one.npz") == 1
 
 

@@ -6,6 +6,7 @@ import csv
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from odc_mlir.formats.package import PackageFiles, build_package, write_package
 from odc_mlir.formats.quantities import time_text
 from odc_mlir.runtime import api
 from odc_mlir.runtime.api import load_package
-from odc_mlir.tools import odc_run
+from odc_mlir.tools import measure, odc_run
 from odc_mlir.tools.run_stages import quantized_path
 
 A = np.arange(4, dtype=np.float32).reshape(1, 4)
@@ -455,3 +456,14 @@ def test_compiling_on_the_device(
     monkeypatch.setenv("OnDeviceCompilation", "0")
     assert _run(package, "--load", inputs) == 0
     assert "ON DEVICE" not in capsys.readouterr().out
+
+
+def test_long_runs_tell_how_far_they_are(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    clock = iter(range(0, 1000, 6))
+    monkeypatch.setattr(measure, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    records: list[list[np.ndarray]] = [[], [], [], []]
+    assert list(measure.telling("odc-run", records, quiet=False)) == records
+    told = capsys.readouterr().err.splitlines()
+    assert told == [f"odc-run: {done} of 4 samples" for done in (1, 3)]
+    assert list(measure.telling("odc-run", records, quiet=True)) == records
+    assert capsys.readouterr().err == ""
