@@ -47,13 +47,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add_input(parser, "--load", "-l", metavar="DATA", help="inputs from an NPZ or HDF5 file (default: random)")
     add_input(parser, "--load-b", metavar="DATA", help="other inputs for B, with as many samples as --load")
-    add_switch(parser, "--samples", "loaded arrays have a leading sample axis, even if they fit the inputs as they are")
-    parser.add_argument(
-        "--max-samples",
-        type=int,
-        metavar="N",
-        help="load at most N samples, from data of any form that calibration accepts",
-    )
+    add_switch(parser, "--samples", "loaded arrays have a leading sample axis, even if they fit as they are")
+    text = "load at most N samples, from data of any form that calibration accepts"
+    parser.add_argument("--max-samples", type=int, metavar="N", help=text)
     parser.add_argument("--atol", type=_tolerance, default=1e-5, metavar="X", help="absolute tolerance (%(default)s)")
     parser.add_argument(
         "--rtol", type=_tolerance, default=1e-4, metavar="X", help="relative tolerance, not for integers (%(default)s)"
@@ -113,9 +109,8 @@ def _body(arguments: argparse.Namespace) -> int:
     if arguments.json:
         arguments.files.write_json("json", lambda: document(found, sides))
     else:
-        arguments.files.tell(
-            report(found, every=arguments.verbose > 0, of="sample" if arguments.load else "random input")
-        )
+        of = "sample" if arguments.load else "random input"
+        arguments.files.tell(report(found, every=arguments.verbose > 0, of=of))
     return EXIT_OK if found.first_diverging is None else EXIT_USER
 
 

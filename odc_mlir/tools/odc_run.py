@@ -61,9 +61,7 @@ def _add_data_flags(group: argparse._ArgumentGroup) -> None:
     add_input(
         group, "--load:raw", dest="load_raw", metavar="PREFIX", stdin=False, help="inputs from PREFIX.0, PREFIX.1 ..."
     )
-    add_switch(
-        group, "--samples", "the loaded arrays have a leading sample axis, even if they fit the inputs as they are"
-    )
+    add_switch(group, "--samples", "loaded arrays have a leading sample axis, even if they fit as they are")
     add_input(
         group,
         "--labels",

@@ -32,9 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add_input(parser, "segment", metavar="SEGMENT.npu", help="a compiled segment, or its listing")
     add_input(parser, "--load", metavar="DATA", help="inputs from an NPZ or HDF5 file (default: random values)")
-    add_switch(
-        parser, "--samples", "the loaded arrays have a leading sample axis, even if they fit the inputs as they are"
-    )
+    add_switch(parser, "--samples", "loaded arrays have a leading sample axis, even if they fit as they are")
     add_output(parser, "--dump", metavar="FILE", kind=ARRAYS, help="outputs to an NPZ or HDF5 file")
     add_output(parser, "--trace", metavar="FILE.json", kind=TRACE, help="timeline, for chrome://tracing or Perfetto")
     add_output(parser, "--assemble", metavar="OUT.npu", kind=SEGMENT, help="write the program of a listing and stop")
