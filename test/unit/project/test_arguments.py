@@ -183,6 +183,7 @@ MEANINGS = {
     "--labels": {None, "FILE.npz"},
     "--load": {"DATA"},
     "--max-drop": {"POINTS"},
+    "--max-samples": {"N"},
     "--memory": {"flash,sram"},
     "--min-coverage": {"FRACTION"},
     "--name": {"NAME"},
