@@ -262,6 +262,30 @@ def test_padding_of_quantised_products(name: str, dtype: str, zero: int) -> None
     np.testing.assert_array_equal(found, odc_mlir.run(model, [x], backend="host")[0])
 
 
+def test_products_of_computed_codes() -> None:
+    """Zero points at the ends, depths that are not multiples of four, both types, and a row of its own."""
+    builder, generator = ModelBuilder(), np.random.default_rng(0)
+    given, results, arrays = [], [], list[Array]()
+    for rows, depth, columns, adjoint, types, zeros in (
+        (3, 7, 19, True, ("int8", "uint8"), (-128, 255)),
+        (1, 33, 130, False, ("int8", "int8"), (127, 0)),
+        (20, 5, 16, False, ("uint8", "int8"), (0, 127)),
+        (9, 1, 3, True, ("uint8", "uint8"), (13, 128)),
+    ):
+        number, operands = len(results), []
+        for index, shape in enumerate([(2, rows, depth), (columns, depth) if adjoint else (depth, columns)]):
+            limits = np.iinfo(types[index])
+            arrays.append(generator.integers(limits.min, limits.max, shape, endpoint=True).astype(types[index]))
+            operands.append(builder.tensor(f"x{number}_{index}", shape, types[index], quant=(0.02, zeros[index])))
+        results.append(builder.tensor(f"y{number}", (2, rows, columns), types[0], quant=(0.1, zeros[0])))
+        builder.operator("BATCH_MATMUL", operands, [results[-1]], options={"adjoint_rhs": adjoint})
+        given += operands
+    model = model_bytes(builder.finish(given, results))
+    found = odc_mlir.run(odc_mlir.compile(model, target="cpu", strict=True), arrays, strict=True)
+    for one, other in zip(found, odc_mlir.run(model, arrays, backend="host"), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def compare_random(seeds: range, count: int, target: str) -> None:
     """Random operators give the host's integers; nearly all of them are native."""
     host = 0

@@ -61,18 +61,29 @@ def _product(node: Node) -> Product:
     return _quantised(node)
 
 
-def _quantised(node: Node) -> Product:
-    a_info, out = node.operand(0), node.results[0]
-    (a_scale, a_zero), (y_scale, y_zero) = scale_of(node, a_info), scale_of(node, out)
+def code_parameters(node: Node) -> tuple[int, Array, Array, Array]:
+    """Return the left zero point, the right zero points, and multipliers and exponents of a product of codes.
+
+    The arrays have one element, or one per column.
+    """
+    a_scale, a_zero = scale_of(node, node.operand(0))
+    y_scale, _ = scale_of(node, node.results[0])
     b_scales, b_zeros = _columns(node)
     scales = tuple(float(scale) for scale in b_scales)
-    q, e = quantize_multipliers(real_multipliers(a_scale, scales, y_scale, single_product=len(scales) == 1))
+    multipliers = real_multipliers(a_scale, scales, y_scale, single_product=len(scales) == 1)
+    return a_zero, b_zeros, *quantize_multipliers(multipliers)
+
+
+def _quantised(node: Node) -> Product:
+    out = node.results[0]
+    a_zero, b_zeros, q, e = code_parameters(node)
+    _, y_zero = scale_of(node, out)
     low, high = code_range(out.info.numpy)
     kind = WideRequantizer if out.dtype == "int16" else Requantizer
     whole = kind(q, e, y_zero, low, high, out.info.numpy)
 
     def finish(sums: Array, place: Place) -> Array:
-        if len(scales) in (1, sums.shape[-1]):
+        if len(b_zeros) in (1, sums.shape[-1]):
             return whole(sums)
         return kind(part_of(q, place), part_of(e, place), y_zero, low, high, out.info.numpy)(sums)
 

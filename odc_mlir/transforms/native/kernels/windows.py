@@ -48,6 +48,7 @@ FIELDS = ("bias", "q", "round", "half", "shift")
 WIDE_FIELDS = ("bias", "reduced", "half", "shift")
 """Rows of the table that requantises 64-bit sums. A row has one number per result channel."""
 
+_SIGNS = -0x7F7F7F80  # a word of four bytes 128
 _HALF = LANES // 2
 _LONG = lanes(_HALF, i64)
 
@@ -186,7 +187,8 @@ def _each_tile(
                 sums = [[own[v : v + 2] for v in range(0, columns, 2)] for own in found]
             else:
                 sums = [[[total] for total in _completed(w, own, missing)] for own in found]
-            _store(w, a, sums, start, w.add(channel, w["first_result"]) if strided else channel, channel)
+            place = w.add(channel, w["first_result"]) if "first_result" in w.arguments else channel
+            _store(w, a, sums, start, place, channel)
 
         w.each(0, w["pixels"], rows, tile)
 
@@ -331,11 +333,56 @@ def _dots(w: Loops, helpers: Helpers, helper: str, unit: int) -> Multiplication:
 
 @divisible("run_count", "run_length")
 @kernel_by_options(lambda options: {"input": BYTES, "weights": BYTES, "ones": BYTES, "offset": i32, **_TILES,
-                                    **_requantising(options)})  # fmt: skip
-def convolve(w: Loops, helpers: Helpers, *, rows: int, vectors: int, offset: int) -> None:
-    """Compute sums over whole windows of unsigned bytes, requantised to bytes."""
+                                    **_requantising(options), **({"first_result": INDEX} if "matrix" in options else {})
+                                    })  # fmt: skip
+def convolve(w: Loops, helpers: Helpers, *, rows: int, vectors: int, offset: int, matrix: int = 0) -> None:
+    """Compute sums over whole windows of unsigned bytes, requantised to bytes (``matrix``: from ``first_result``)."""
     accumulator = requantisation(w, helpers, LANES * vectors)
     _each_tile(w, accumulator, _dots(w, helpers, "dot", 4), rows, vectors, offset=bool(offset))
+
+
+@kernel(input=BYTES, output=BYTES, ones=BYTES, table=WORDS, factor=i32, bias=i32,
+        **dict.fromkeys(("first", "depth", "columns", "width", "blocks"), INDEX))  # fmt: skip
+def pack_codes(w: Loops, helpers: Helpers, *, turned: int) -> None:
+    """Pack a matrix ``[K, N]`` (``turned``: ``[N, K]``) of bytes with an offset of 128 as weights of :func:`convolve`.
+
+    ``ones`` has a one for each of the ``depth`` inputs, then zeros up to a multiple of four. The first row of ``table``
+    becomes ``bias`` plus ``factor`` times the sum of each column.
+    """
+    sign, factor, bias = (w.broadcast(number, LANES) for number in (w.constant(_SIGNS, i32), w["factor"], w["bias"]))
+    steps = w.logical_and(w.add(w["depth"], 3), -4)
+
+    def loaded(k: SSAValue, column: SSAValue) -> SSAValue:
+        """Return four inputs from ``k`` of 16 columns, as words. Beyond the end, the last row or column repeats."""
+        row, last, pitch, inner = (column, "columns", "depth", k) if turned else (k, "depth", "columns", column)
+        parts = []
+        for index in range(LANES if turned else 4):
+            begin = w.mul(w.least(w.add(row, index), w.sub(w[last], 1)), w[pitch])
+            place = w.add(w.add(begin, w["first"]), inner)
+            parts.append(w.load_lanes(w["input"], place, 4 if turned else LANES))
+        while len(parts) > 1:
+            size = 4 * LANES // len(parts) if turned else LANES
+            order = range(2 * size) if turned else [i // 2 + LANES * (i % 2) for i in range(2 * LANES)]
+            if not turned:  # neighbouring inputs alternate: first bytes, then pairs of bytes
+                parts = [w.bitcast(part, lanes(LANES, i8 if len(parts) == 4 else i16)) for part in parts]
+            parts = [w.shuffle(a, b, order) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+        return w.bitcast(parts[0], SUMS)
+
+    def group(index: SSAValue) -> None:
+        block = w.emit(arith.DivUIOp(index, w["width"]))
+        begin = w.add(w.mul(w.mul(block, w["width"]), steps), w.mul(w.sub(index, w.mul(block, w["width"])), 4))
+
+        def step(k: SSAValue, state: Values) -> Values:
+            ones = w.load_lanes(w["ones"], k, 4)
+            inside = w.broadcast(w.bitcast(w.sub(w.constant(0, ones.type), ones), lanes(1, i32)), LANES)
+            weights = w.bitcast(w.logical_and(w.xor(loaded(k, index), sign), inside), WEIGHTS)
+            w.store_lanes(weights, w["output"], w.add(begin, w.mul(k, w["width"])))
+            return [w.call(helpers["dot"], state[0], ones, weights)]
+
+        total = w.loop(0, steps, 4, step, [w.constant(0, SUMS)])[0]
+        w.store_lanes(w.add(w.mul(total, factor), bias), w["table"], index)
+
+    w.each(0, w.mul(w["blocks"], w["width"]), LANES, group)
 
 
 @divisible("run_count", "run_length")

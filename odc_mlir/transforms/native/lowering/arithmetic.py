@@ -6,7 +6,7 @@ The attribute ``kernels`` of a class is the suffix of kernel names, as in ``conv
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -18,12 +18,14 @@ from odc_mlir.numerics.reduction import mean_params, sum_params
 from odc_mlir.ops.dtypes import CODE_DTYPES
 from odc_mlir.ops.spec import Node
 from odc_mlir.runtime.kernels.common import activation_codes, fused_activation, scale_of
+from odc_mlir.runtime.kernels.matrix import code_parameters
 from odc_mlir.runtime.kernels.sums import Hybrid, accumulation
 from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.native.kernels.registry import LANES
 from odc_mlir.transforms.native.kernels.windows import FIELDS, WIDE_FIELDS
 from odc_mlir.transforms.native.lowering.moves import Windows, padded_input, repeated_channels
 from odc_mlir.transforms.native.lowering.segment_writer import (
+    BIAS,
     Argument,
     Array,
     EmitCalls,
@@ -34,6 +36,8 @@ from odc_mlir.transforms.native.lowering.segment_writer import (
 )
 
 Arguments = Mapping[str, Argument]
+Product = Callable[[SegmentFunction, SSAValue, SSAValue, tuple[int, int, int]], None]
+"""Function that emits a product of two buffers, from the first elements of the operands and the result."""
 
 _SUM_BITS = 31
 _LARGEST_SUM = 1 << _SUM_BITS
@@ -372,6 +376,40 @@ def signed_bytes(matrix: Array, runs: Array, length: int) -> Packing:
     elif low < -128 or high > 127:
         offset = high - 127
     return Packing(matrix - offset, runs, {"offset": int(bool(offset))}, {"ones": ones, "offset": offset})
+
+
+def multiply_codes(node: Node, windows: Windows, depth: int, columns: int, *, turned: bool) -> Product:
+    """Plan products of 8-bit codes whose right matrices ``[depth, columns]`` (``turned``: transposed) are packed first.
+
+    Raises OdcError with the reason if there is no kernel.
+    """
+    x, weights, out = node.operand(0), node.operand(1), node.results[0]
+    zero, zeros, q, e = code_parameters(node)
+    if (zeros != zeros[0]).any():
+        raise refusal(node, "a right matrix with several zero points has no native kernel")
+    requantizer = Requantizer(q, e, scale_of(node, out)[1], *out.info.range, out.info.numpy)
+    check_sums(node, np.full((1, depth), _LARGEST_CODE), np.zeros(1), requantizer)
+    codes = Codes(node, np.zeros(0), np.zeros(columns, np.int64), zero + sign_offset(x), requantizer)
+    offset = BIAS - sign_offset(weights) - int(zeros[0])  # minus the zero point of packed weights
+    ones = padded_columns(np.ones(depth), -(-depth // codes.unit) * codes.unit, np.int8)
+
+    def emit(segment: SegmentFunction, left: SSAValue, right: SSAValue, first: tuple[int, int, int]) -> None:
+        tiles = Tiles.of(windows.pixels, columns, segment.machine)
+        finish = dict(codes.finish(codes.bias, tiles.padded))
+        table = finish.pop("table")
+        assert isinstance(table, np.ndarray)
+        packed, sums = segment.allocate(len(ones) * tiles.padded), segment.allocate(table.nbytes)
+        segment.call("copy", {}, input=table.view(np.uint8), output=sums, count=table.nbytes)
+        sizes = {"first": first[1], "depth": depth, "columns": columns, "width": tiles.width, "blocks": tiles.blocks}
+        sizes |= {"factor": -codes.zero, "bias": -codes.zero * depth * offset}
+        segment.call("pack_codes", {"turned": int(turned)}, input=right, output=packed, ones=ones, table=sums, **sizes)
+        buffers = {"input": left, "weights": packed, "table": sums, "output": segment.result(out)}
+        numbers = {"offset": offset, "run_count": 1, "run_length": len(ones), "first_result": first[2]}
+        tables = {"ones": ones, "starts": windows.starts() + np.int32(first[0]), "runs": np.zeros(1, np.int32)}
+        options = {"rows": tiles.rows, "vectors": tiles.vectors, "offset": int(bool(offset)), "matrix": 1}
+        segment.call("convolve", options, **buffers, **tables, **numbers, **tiles.arguments, **finish)
+
+    return emit
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
+from xdsl.ir import SSAValue
 
 from odc_mlir.ops.convolution import groups_of, transposed_options
 from odc_mlir.ops.infer.common import option, transposed_pad, window_options
@@ -16,6 +17,7 @@ from odc_mlir.transforms.native.lowering.arithmetic import (
     Floats,
     bounds_of,
     float_bias,
+    multiply_codes,
     multiply_floats,
 )
 from odc_mlir.transforms.native.lowering.moves import Windows, box, fill_bits, move, move_of, strides, transposed
@@ -234,17 +236,23 @@ class LowerFullyConnectedToKernels(KernelPattern):
 
 
 class LowerBatchMatMulToKernels(KernelPattern):
-    """Lower BATCH_MATMUL of float32 ``a [..., M, K]`` and ``b [..., K, N]`` (or transposed): a call per matrix."""
+    """Lower BATCH_MATMUL of ``a [..., M, K]`` and ``b [..., K, N]`` (or transposed): a call per matrix.
+
+    The operands are float32, or 8-bit codes. Code that packs ``b`` at run time precedes a product of codes.
+    """
 
     operators = ("BATCH_MATMUL",)
-
-    applies = staticmethod(has_float_result)
 
     @classmethod
     def plan(cls, node: Node) -> EmitCalls:
         infos, out = (node.operand(0), node.operand(1)), node.results[0]
-        if {info.dtype for info in infos} != {"float32"} or min(len(info.static_shape) for info in infos) < 2:
-            raise refusal(node, f"operands of {infos[0].dtype} and {infos[1].dtype} have no native kernel")
+        dtypes = {info.dtype for info in infos}
+        is_float = dtypes == {out.dtype} == {"float32"}
+        if not (is_float or (dtypes <= {"int8", "uint8"} and out.dtype == infos[0].dtype)):
+            raise refusal(
+                node,
+                f"operands of {infos[0].dtype} and {infos[1].dtype} with a result of {out.dtype} have no native kernel",
+            )
         batches, columns = out.static_shape[:-2], out.static_shape[-1]
         if math.prod(batches) > _MOST_MATRICES:
             raise refusal(
@@ -258,23 +266,23 @@ class LowerBatchMatMulToKernels(KernelPattern):
             for own in (info.static_shape[:-2] for info in infos)
         ]
 
+        def floats(segment: SegmentFunction, left: SSAValue, right: SSAValue, first: tuple[int, int, int]) -> None:
+            bias, result = np.zeros(columns, np.float32), segment.result(out)
+            multiply_floats(
+                segment, windows, columns, source=left, weights=right, bias=bias, output=result, first=first
+            )
+
+        product = floats if is_float else multiply_codes(node, windows, depth, columns, turned=turned[1])
+        moved = turned[0], turned[1] and is_float
+
         def emit(segment: SegmentFunction) -> None:
             sources = []
-            for index, (info, turn) in enumerate(zip(infos, turned, strict=True)):
+            for index, (info, turn) in enumerate(zip(infos, moved, strict=True)):
                 source, rank = segment.operand(index), len(info.static_shape)
                 order = (*range(rank - 2), rank - 1, rank - 2)
                 sources.append(transposed(segment, source, info, order) if turn else source)
-            result = segment.result(out)
-            for number, (first, second) in enumerate(zip(*matrices, strict=True)):
-                multiply_floats(
-                    segment,
-                    windows,
-                    columns,
-                    source=sources[0],
-                    weights=sources[1],
-                    bias=np.zeros(columns, np.float32),
-                    output=result,
-                    first=(int(first) * rows * depth, int(second) * depth * columns, number * rows * columns),
-                )
+            for number, (one, two) in enumerate(zip(*matrices, strict=True)):
+                places = int(one) * rows * depth, int(two) * depth * columns, number * rows * columns
+                product(segment, sources[0], sources[1], places)
 
         return emit

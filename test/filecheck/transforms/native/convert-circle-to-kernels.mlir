@@ -62,8 +62,8 @@ func.func @main(%x: tensor<1x4x4x2xf32>, %m: tensor<1x4x4x1xf32>, %a: tensor<2x3
 // -----
 
 // Quantised products: 8-bit and 16-bit values have kernels of their own, and float activations with integer weights
-// are quantised first.
-func.func @main(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5:3>>, %z: tensor<1x4x4x2x!quant.uniform<i16:f32, 0.5>>, %r: tensor<1x4x4x2xf32>) -> (tensor<1x4x4x3x!quant.uniform<i8:f32, 100.0>>, tensor<1x4x4x2x!quant.uniform<i8:f32, 100.0>>, tensor<1x4x4x3x!quant.uniform<i16:f32, 100.0>>, tensor<1x4x4x2x!quant.uniform<i16:f32, 100.0>>, tensor<1x3xf32>) {
+// are quantised first. A computed right matrix is packed at run time.
+func.func @main(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5:3>>, %z: tensor<1x4x4x2x!quant.uniform<i16:f32, 0.5>>, %r: tensor<1x4x4x2xf32>, %a: tensor<3x4x!quant.uniform<i8:f32, 0.5:3>>, %b: tensor<5x4x!quant.uniform<i8:f32, 0.5:1>>) -> (tensor<1x4x4x3x!quant.uniform<i8:f32, 100.0>>, tensor<1x4x4x2x!quant.uniform<i8:f32, 100.0>>, tensor<1x4x4x3x!quant.uniform<i16:f32, 100.0>>, tensor<1x4x4x2x!quant.uniform<i16:f32, 100.0>>, tensor<1x3xf32>, tensor<3x5x!quant.uniform<i8:f32, 100.0>>) {
   %w = circle.const #circle.blob<"0x000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"> : tensor<3x3x3x2x!quant.uniform<i8:f32, 0.5>>
   %e = circle.const #circle.blob<"0x000000000000000000000000000000000000"> : tensor<1x3x3x2x!quant.uniform<i8:f32, 0.5>>
   %k = circle.const #circle.blob<"0x000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"> : tensor<3x32x!quant.uniform<i8:f32, 0.5>>
@@ -73,7 +73,8 @@ func.func @main(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5:3>>, %z: tensor<1x
   %f = circle.conv_2d(%z, %w, %n) {padding = same, stride = [1, 1]} : (tensor<1x4x4x2x!quant.uniform<i16:f32, 0.5>>, tensor<3x3x3x2x!quant.uniform<i8:f32, 0.5>>, none) -> tensor<1x4x4x3x!quant.uniform<i16:f32, 100.0>>
   %g = circle.depthwise_conv_2d(%z, %e, %n) {padding = same, stride = [1, 1], depth_multiplier = 1} : (tensor<1x4x4x2x!quant.uniform<i16:f32, 0.5>>, tensor<1x3x3x2x!quant.uniform<i8:f32, 0.5>>, none) -> tensor<1x4x4x2x!quant.uniform<i16:f32, 100.0>>
   %h = circle.fully_connected(%r, %k, %n) : (tensor<1x4x4x2xf32>, tensor<3x32x!quant.uniform<i8:f32, 0.5>>, none) -> tensor<1x3xf32>
-  func.return %c, %d, %f, %g, %h : tensor<1x4x4x3x!quant.uniform<i8:f32, 100.0>>, tensor<1x4x4x2x!quant.uniform<i8:f32, 100.0>>, tensor<1x4x4x3x!quant.uniform<i16:f32, 100.0>>, tensor<1x4x4x2x!quant.uniform<i16:f32, 100.0>>, tensor<1x3xf32>
+  %y = circle.batch_matmul(%a, %b) {adjoint_rhs = true} : (tensor<3x4x!quant.uniform<i8:f32, 0.5:3>>, tensor<5x4x!quant.uniform<i8:f32, 0.5:1>>) -> tensor<3x5x!quant.uniform<i8:f32, 100.0>>
+  func.return %c, %d, %f, %g, %h, %y : tensor<1x4x4x3x!quant.uniform<i8:f32, 100.0>>, tensor<1x4x4x2x!quant.uniform<i8:f32, 100.0>>, tensor<1x4x4x3x!quant.uniform<i16:f32, 100.0>>, tensor<1x4x4x2x!quant.uniform<i16:f32, 100.0>>, tensor<1x3xf32>, tensor<3x5x!quant.uniform<i8:f32, 100.0>>
 }
 // CHECK-LABEL: func.func @main(
 // CHECK: func.call @convolve_rows8_vectors1_offset0(
@@ -82,6 +83,8 @@ func.func @main(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5:3>>, %z: tensor<1x
 // CHECK: func.call @depthwise_wide_rows8_long1(
 // CHECK: func.call @quantize_rows_asymmetric0(
 // CHECK: func.call @convolve_hybrid_rows1_vectors1_offset0(
+// CHECK: func.call @pack_codes_turned1(
+// CHECK: func.call @convolve_rows2_vectors1_offset1_matrix1(
 
 // -----
 
