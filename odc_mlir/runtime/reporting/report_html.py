@@ -221,9 +221,10 @@ def _live_segment(live: Mapping[str, Any], operators: Mapping[str, int]) -> Html
     peak, owners = live["peak_bytes"], [own["name"] for own in live["owners"]]
     at = f"cycle {count_text(round(live['peak_cycle']))} of {live['segment']}"
     text = f"at most {size_text(peak)} are in use, at {at}; {size_text(live['reserved_bytes'])} are reserved"
+    texts = [f"{operators.get(name, '')} {middle_cut(name, _LONGEST_NAME)}".lstrip() for name in owners]
     layers = [
-        charts.StackedSeries(middle_cut(name, _LONGEST_NAME), own["first"], own["bytes"], operators.get(name))
-        for name, own in zip(owners, live["owners"], strict=True)
+        charts.StackedSeries(shown, own["first"], own["bytes"], operators.get(own["name"]))
+        for shown, own in zip(texts, live["owners"], strict=True)
     ]
     title = f"bytes in use over cycles of {live['segment']}"
     chart = charts.layers(layers, live["cycles"], live["run_cycles"], mark=live["peak_cycle"], title=title)
