@@ -1,6 +1,7 @@
 """Input and output data: NPZ, NPY, HDF5 and raw files, and random inputs.
 
 NPZ: ``in_J`` is tensor J of the only sample, or of all samples along a leading axis, with labels in ``y``.
+The model's names of its inputs, from signatures or of tensors, can replace all ``in_J``.
 ``in_K_J`` is tensor J of sample K. Outputs are called ``out_J`` or ``out_K_J``.
 NPY: the only input, of one sample or all.
 HDF5: ``/value/J`` for one sample, ``/value/K/J`` for many.
@@ -100,15 +101,22 @@ def is_finite(sample: Sequence[Array]) -> bool:
 
 
 def read_samples(
-    path: str | os.PathLike[str], shapes: Sequence[Shape | None], *, sample_axis: bool | None = None
+    path: str | os.PathLike[str],
+    shapes: Sequence[Shape | None],
+    *,
+    names: Sequence[Sequence[str]] = (),
+    sample_axis: bool | None = None,
 ) -> Samples:
-    """Return the samples in an NPZ or HDF5 file for inputs of these ``shapes`` (None: unknown).
+    """Return the samples in an NPZ or HDF5 file for inputs of these ``shapes`` (None: unknown) and ``names``.
+
+    Each input has as many names as the others; of equal names, a later one counts.
 
     If ``sample_axis``, arrays ``in_J`` have a leading sample axis, and a missing batch dimension is added. None: they
     have it if only their parts along this axis fit ``shapes``. Raises InputError.
     """
     with located(str(path)):
-        groups, labels = _read_arrays(Path(path))
+        places = {name: j for kind in zip(*names, strict=True) for j, name in enumerate(kind) if name}
+        groups, labels = _read_arrays(Path(path), places)
         if -1 not in groups and groups:
             records = [_record(groups.get(k, {}), f"in_{k}_", len(shapes), path) for k in range(max(groups) + 1)]
             return Samples(records, "numbered", labels)
@@ -169,7 +177,7 @@ def _split(whole: list[Array], shapes: Sequence[Shape | None]) -> list[list[Arra
     return [[sample(array, shape, k) for array, shape in zip(whole, shapes, strict=True)] for k in range(count)]
 
 
-def _read_arrays(path: Path) -> tuple[dict[int, dict[int, Array]], Array | None]:
+def _read_arrays(path: Path, places: Mapping[str, int]) -> tuple[dict[int, dict[int, Array]], Array | None]:
     head = read_regular(path, len(HDF5_MAGIC))
     if head == HDF5_MAGIC:
         return _read_hdf5(path), None
@@ -178,7 +186,10 @@ def _read_arrays(path: Path) -> tuple[dict[int, dict[int, Array]], Array | None]
     if not head.startswith(b"PK"):
         raise InputError("the data is neither NPZ, NPY nor HDF5")
     groups: dict[int, dict[int, Array]] = {}
-    arrays = read_npz(path, _is_taken)
+    arrays = read_npz(path, lambda name: name in places or _is_taken(name))
+    if not any(map(_INPUT.fullmatch, arrays)):
+        groups = {-1: {places[name]: array for name, array in arrays.items() if name in places}}
+        arrays = {name: array for name, array in arrays.items() if name not in places}  # an input can be called y
     for name, array in arrays.items():
         if match := _INPUT.fullmatch(name):
             group, j = groups.setdefault(int(match[1] or -1), {}), int(match[2])
@@ -192,7 +203,7 @@ def _is_taken(name: str) -> bool:
     if name == "y" or _INPUT.fullmatch(name):
         return True
     if _LIKE_INPUT.fullmatch(name):
-        hint = "inputs are in_0, in_1, … or in_K_J for input J of sample K"
+        hint = "inputs are in_0, in_1, … or have the model's names, or are in_K_J for input J of sample K"
         raise InputError(f"the array {name!r} looks like an input, and is none", hint=hint)
     return False
 
@@ -229,7 +240,7 @@ def is_npy(path: str | os.PathLike[str]) -> bool:
 def read_labels(path: str | os.PathLike[str]) -> Array:
     """Return the labels: array ``y`` of an NPZ file, or an NPY file. Raises InputError."""
     with located(str(path)):
-        groups, labels = _read_arrays(Path(path))
+        groups, labels = _read_arrays(Path(path), {})
         if is_npy(path):
             labels = groups[-1][0]
         if labels is None:

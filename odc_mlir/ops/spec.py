@@ -224,6 +224,7 @@ class TensorInfo:
     ``blockwise``: storage of a float constant in blocks.
     ``mx_axis``: axis along which elements of a microscaling type share exponents.
     ``foreign_quant``: name of a custom quantisation.
+    ``alias``: name of an input in a signature.
     """
 
     name: str
@@ -236,6 +237,7 @@ class TensorInfo:
     blockwise: Blockwise | None = None
     mx_axis: int | None = None
     foreign_quant: str = ""
+    alias: str = field(default="", repr=False, compare=False)
     _array: Array | None = field(default=None, repr=False)
 
     @property

@@ -175,7 +175,8 @@ def _loaded(arguments: argparse.Namespace, file: str, infos: Sequence[TensorInfo
     from odc_mlir.runtime.execution.binding import to_codes
 
     if arguments.max_samples is None:
-        return read_samples(file, [info.shape for info in infos], sample_axis=arguments.samples or None).records
+        shapes, names = [info.shape for info in infos], [(info.name, info.alias) for info in infos]
+        return read_samples(file, shapes, names=names, sample_axis=arguments.samples or None).records
     found = read_calibration(file, infos, most=arguments.max_samples).records
     return [list(map(to_codes, infos, record)) for record in found]
 

@@ -57,7 +57,13 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _add_data_flags(group: argparse._ArgumentGroup) -> None:
-    add_input(group, "--load", "-l", metavar="DATA", help="inputs from an NPZ or HDF5 file")
+    add_input(
+        group,
+        "--load",
+        "-l",
+        metavar="DATA",
+        help="inputs from an NPZ (in_0, in_1, … or the names of inputs) or HDF5 file",
+    )
     add_input(
         group, "--load:raw", dest="load_raw", metavar="PREFIX", stdin=False, help="inputs from PREFIX.0, PREFIX.1 ..."
     )
@@ -313,7 +319,8 @@ def _samples(arguments: argparse.Namespace, executor: Executor, shapes: dict[int
         samples = Samples([read_raw(arguments.load_raw, _wanted(infos, shapes, arguments.force_float))], "single")
     elif arguments.load:
         several = arguments.samples or arguments.labels is not None or (None if shapes is None else False)
-        samples = read_samples(arguments.load, [info.shape for info in infos], sample_axis=several)
+        shapes_known, names = [info.shape for info in infos], [(info.name, info.alias) for info in infos]
+        samples = read_samples(arguments.load, shapes_known, names=names, sample_axis=several)
         if arguments.labels:
             samples = Samples(samples.records, samples.layout, read_labels(arguments.labels))
         elif arguments.labels is not None and samples.labels is None:

@@ -105,7 +105,8 @@ def _samples(arguments: argparse.Namespace, program: Program) -> Samples:
         raise InputError("--timing-only computes no values, so there is nothing to load or dump")
     if arguments.load:
         shapes = [record.shape for record in program.inputs]
-        return read_samples(arguments.load, shapes, sample_axis=arguments.samples or None)
+        names = [(record.name,) for record in program.inputs]
+        return read_samples(arguments.load, shapes, names=names, sample_axis=arguments.samples or None)
     wanted = [(np.dtype(record.dtype), record.shape) for record in program.inputs]
     return Samples([random_inputs(wanted, _SEED)], "single")
 

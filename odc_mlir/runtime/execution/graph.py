@@ -168,6 +168,10 @@ class _GraphBuilder:
         record, constants = model.subgraphs[index], model.constants(index)
         named = record.named()
         tensors = tuple(tensor_info(named, constants, i) for i in range(len(named)))
+        for signature in model.signatures:
+            for alias, tensor in signature.inputs.items() if signature.subgraph == index else ():
+                if tensor in record.inputs:
+                    tensors[tensor].alias = alias
         nodes = tuple(self._graph_node((index, i), operator, tensors) for i, operator in enumerate(record.operators))
         name = record.name or f"subgraph {index}"
         metadata = {key: model.buffers[buffer] for key, buffer in model.metadata}

@@ -43,6 +43,26 @@ def test_one_sample(tmp_path: Path) -> None:
     assert (found.layout, found.labels) == ("single", None)
 
 
+@pytest.mark.parametrize(
+    ("first", "second"), [("x", "input_1"), ("one", "two"), ("x", "two"), ("in_0", "in_1"), ("one", "y")]
+)
+def test_arrays_with_the_names_of_inputs(first: str, second: str, tmp_path: Path) -> None:
+    names = [("x", "one"), ("y" if second == "y" else "input_1", "two")]
+    path = _npz(tmp_path, **{second: B, first: A})
+    found = read_samples(path, [(None, None), (None,)], names=names)
+    _same(found, [A, B])
+    assert (found.layout, found.labels) == ("single", None)
+
+
+def test_numbered_arrays_come_before_names(tmp_path: Path) -> None:
+    path = _npz(tmp_path, in_0=A, x=B, y=B)
+    found = read_samples(path, [(None, None)], names=[("x", "")])
+    _same(found, [A])
+    assert found.labels is not None
+    with pytest.raises(InputError, match="in_0 is missing"):
+        read_samples(_npz(tmp_path, other=A), [(None, None)], names=[("x", "")])
+
+
 def test_numbered_samples(tmp_path: Path) -> None:
     found = read_samples(_npz(tmp_path, in_0_0=A, in_0_1=B, in_1_0=A + 1, in_1_1=B), [(None, None), (None,)])
     _same(found, [A, B], [A + 1, B])

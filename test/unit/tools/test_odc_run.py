@@ -64,6 +64,18 @@ def test_npz(model: Path, inputs: Path, tmp_path: Path) -> None:
     np.testing.assert_array_equal(found["out_0"], OUT)
 
 
+def test_npz_with_names_of_a_signature(inputs: Path, model: Path, tmp_path: Path) -> None:
+    signed = add_model()
+    signed.signatures[0].inputs = {"first": 0, "b": 1}
+    (tmp_path / "signed.circle").write_bytes(model_bytes(signed))
+    with np.load(inputs) as arrays:
+        np.savez(tmp_path / "named.npz", b=arrays["in_1"], first=arrays["in_0"])
+    assert _run(model, "--load", inputs, "--dump", tmp_path / "a.npz") == 0
+    assert _run(tmp_path / "signed.circle", "--load", tmp_path / "named.npz", "--dump", tmp_path / "b.npz") == 0
+    with np.load(tmp_path / "a.npz") as ours, np.load(tmp_path / "b.npz") as theirs:
+        np.testing.assert_array_equal(ours["out_0"], theirs["out_0"])
+
+
 def test_npy(tmp_path: Path) -> None:
     builder = ModelBuilder()
     x, y = builder.tensor("x", (1, 4)), builder.tensor("y", (1, 4))
