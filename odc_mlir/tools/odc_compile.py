@@ -295,11 +295,12 @@ def _described(arguments: argparse.Namespace, package: Package, is_modelled: boo
     report = package.report if asked else build_report(package, quick=not arguments.verbose)
     yield from _summary(report)
     if arguments.verbose:
-        from odc_mlir.runtime.reporting.report_table import energy_line, explanation_lines, layer_lines, terminal_width
+        from odc_mlir.runtime.reporting import report_table
 
-        yield from layer_lines(report, width=terminal_width(), top=_OPERATORS_SHOWN)
-        yield from explanation_lines(report["causes"], report["what_if"], report["cycles_total"])
-        yield from [energy_line(report["energy"])] if report["segment_count"] else []
+        yield from report_table.layer_lines(report, width=report_table.terminal_width(), top=_OPERATORS_SHOWN)
+        yield from report_table.explanation_lines(report["causes"], report["what_if"], report["cycles_total"])
+        yield from report_table.memory_lines(report)
+        yield from [report_table.energy_line(report["energy"])] if report["segment_count"] else []
 
 
 def _native_summary(report: UnmodelledReport) -> Iterator[str]:

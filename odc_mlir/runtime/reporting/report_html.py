@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ from odc_mlir.pages.markup import (
 )
 from odc_mlir.pages.markup import render as render_page
 from odc_mlir.runtime.reporting.report_partition import HostGroup, host_groups, plan_text
-from odc_mlir.runtime.reporting.report_table import bound_by, explanation_lines, help_text
+from odc_mlir.runtime.reporting.report_table import bound_by, explanation_lines, help_text, memory_lines
 from odc_mlir.simulator.path import CAUSES
 
 if TYPE_CHECKING:
@@ -376,6 +376,7 @@ def _causes(report: Mapping[str, Any]) -> Html:
     if not causes:
         return Html("")
     better = explanation_lines(causes, report.get("what_if", {}), report["cycles_total"])
+    better = chain(better, memory_lines(report))
 
     def named(name: str) -> Html:
         return joined((tag("strong", name), f" {CAUSES.get(name, '')}"))

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from odc_mlir.formats.quantities import NOTHING, aligned, count_text, csv_text, share_text, time_text
+from odc_mlir.formats.quantities import NOTHING, aligned, count_text, csv_text, share_text, size_text, time_text
 
 EXPLAINED = ("causes", "binds", "helps", "spans")  # keys of an operator's explanation by the simulator
 _CAUSES_SHOWN = 4
@@ -35,6 +35,7 @@ def what_ifs(segments: Iterable[tuple[Mapping[str, Any], int]]) -> dict[str, dic
     }
 
 
+_LEAST_WAITS = 0.05
 _LEAST_SPEEDUP = 1.05  # smaller ones are printed as 1x
 
 
@@ -62,6 +63,18 @@ def explanation_lines(
         if 0 < what["cycles"] < cycles:
             speedup = f"{cycles / what['cycles']:.2f}x"
             yield f"with {what['text']}: {count_text(what['cycles'], 'cycles')} ({speedup})"
+
+
+def memory_lines(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line that proposes constants in SRAM, if they fit there and reading them from flash costs cycles."""
+    waits = report.get("causes", {}).get("offchip", 0.0) / (report["cycles_total"] or 1)
+    capacity = report["hardware"].get("sram_capacity_bytes", 0)
+    constants, peak = report["weights_encoded_bytes"], report["sram_peak_bytes"]
+    if report["memory"] == "flash" and waits >= _LEAST_WAITS and constants + peak <= capacity:
+        yield (
+            f"with --memory sram: no constants from flash, which causes {share_text(waits)} of the cycles; "
+            f"{size_text(constants)} of constants fit beside {size_text(peak)} of data"
+        )
 
 
 _TITLES = ("#", "operator", "result", "placed", "MACs", "cycles", "share", "bound by", "would help")

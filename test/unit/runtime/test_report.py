@@ -18,6 +18,7 @@ from odc_mlir.formats.package import build_package
 from odc_mlir.runtime.package import Package
 from odc_mlir.runtime.reporting.report import build_report
 from odc_mlir.runtime.reporting.report_html import render
+from odc_mlir.runtime.reporting.report_table import help_text, memory_lines
 
 # Users' scripts read these.
 STABLE_KEYS = frozenset(
@@ -221,6 +222,28 @@ def test_layers_say_where_their_cycles_went(report: dict[str, Any]) -> None:
     assert sum(report["causes"].values()) == pytest.approx(report["cycles_total"], abs=0.1)
     assert all(what["text"] and what["cycles"] > 0 for what in report["what_if"].values())
     assert max(sum(layer["floor"][key] for layer in on_npu) for key in ("array", "lanes")) <= report["cycles_total"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "count"),
+    [
+        ({}, 1),
+        ({"memory": "sram"}, 0),
+        ({"causes": {"offchip": 4.0, "array": 96.0}}, 0),
+        ({"weights_encoded_bytes": 901}, 0),
+    ],
+)
+def test_constants_in_sram_are_proposed_where_they_fit(changed: dict[str, Any], count: int) -> None:
+    report: dict[str, Any] = {"memory": "flash", "causes": {"offchip": 5.0, "array": 95.0}, "cycles_total": 100}
+    report |= {"hardware": {"sram_capacity_bytes": 1_000}, "weights_encoded_bytes": 900, "sram_peak_bytes": 100}
+    lines = list(memory_lines(report | changed))
+    assert len(lines) == count
+    assert all("--memory sram" in line for line in lines)
+
+
+def test_a_speedup_that_is_printed_as_one_is_left_out() -> None:
+    assert help_text({"helps": [{"change": "array", "speedup": 1.04}]}) == "–"
+    assert help_text({"helps": [{"change": "sram", "speedup": 1.05}]}) == "sram 1.1x"
 
 
 @pytest.mark.parametrize("partition", [{"chosen": 1, "plans": "x"}, {"plans": [1, {"name": "search"}], "chosen": {}}])
