@@ -152,14 +152,16 @@ def _body(arguments: argparse.Namespace) -> int:
         was_float |= command == "odc-quantize"
         if not arguments.quiet:
             print(f"$ {shlex.join([command, *words])}", flush=True)
-        if code := call_command(command, words):
+        if code := call_command(command, ["-q", *words] if arguments.quiet else words):
             return code
-    arguments.files.tell(_result(arguments, folder, was_float))
+    for line in _result(arguments, folder, was_float):
+        print(line)
+    arguments.files.tell([f"next: open {folder / 'report.html'}, or odc-run {folder / 'package'} --load DATA"])
     return 0
 
 
 def _result(arguments: argparse.Namespace, folder: Path, was_float: bool) -> Iterator[str]:
-    """Yield what was compared with what, and the next step."""
+    """Yield what was compared with what."""
     compared = "samples" if arguments.calibration else "a random input (--calibration DATA: on samples)"
     yield f"{folder / 'package'} = {_quantized(arguments, folder) if was_float else arguments.model} on {compared}"
     if was_float:
@@ -167,7 +169,6 @@ def _result(arguments: argparse.Namespace, folder: Path, was_float: bool) -> Ite
 
         accuracy = json.loads((folder / "accuracy.json").read_text(encoding="utf-8"))
         yield f"{_quantized(arguments, folder)} against {arguments.model}: {figure(accuracy)}"
-    yield f"next: open {folder / 'report.html'}, or odc-run {folder / 'package'} --load DATA"
 
 
 def _quantized(arguments: argparse.Namespace, folder: Path) -> Path:

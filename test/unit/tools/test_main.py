@@ -120,6 +120,14 @@ def test_all_steps_for_one_model(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert {path.name for path in folder.iterdir()} == {"package", "report.html"}
 
 
+def test_a_quiet_run_prints_only_the_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = samples.path("digits_cnn_int8.circle")
+    assert main([str(model), "-q", "-o", str(tmp_path / "out")]) == 0
+    found = capsys.readouterr()
+    assert found.out == f"{tmp_path / 'out' / 'package'} = {model} on a random input (--calibration DATA: on samples)\n"
+    assert found.err == ""
+
+
 def test_a_float_model_is_quantised_first(test_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     digits = test_data / "models" / "digits"
     model, folder = str(digits / "digits_cnn.circle"), tmp_path / "out"
