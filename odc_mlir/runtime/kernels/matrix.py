@@ -62,10 +62,7 @@ def _product(node: Node) -> Product:
 
 
 def code_parameters(node: Node) -> tuple[int, Array, Array, Array]:
-    """Return the left zero point, the right zero points, and multipliers and exponents of a product of codes.
-
-    The arrays have one element, or one per column.
-    """
+    """Return the left zero point, and right zero points, multipliers and exponents: one, or one per column."""
     a_scale, a_zero = scale_of(node, node.operand(0))
     y_scale, _ = scale_of(node, node.results[0])
     b_scales, b_zeros = _columns(node)

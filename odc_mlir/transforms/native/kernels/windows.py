@@ -48,7 +48,6 @@ FIELDS = ("bias", "q", "round", "half", "shift")
 WIDE_FIELDS = ("bias", "reduced", "half", "shift")
 """Rows of the table that requantises 64-bit sums. A row has one number per result channel."""
 
-_SIGNS = -0x7F7F7F80  # a word of four bytes 128
 _HALF = LANES // 2
 _LONG = lanes(_HALF, i64)
 
@@ -349,7 +348,8 @@ def pack_codes(w: Loops, helpers: Helpers, *, turned: int) -> None:
     ``ones`` has a one for each of the ``depth`` inputs, then zeros up to a multiple of four. The first row of ``table``
     becomes ``bias`` plus ``factor`` times the sum of each column.
     """
-    sign, factor, bias = (w.broadcast(number, LANES) for number in (w.constant(_SIGNS, i32), w["factor"], w["bias"]))
+    sign = w.constant(-0x7F7F7F80, SUMS)  # the sign bits of four bytes
+    factor, bias = (w.broadcast(w[name], LANES) for name in ("factor", "bias"))
     steps = w.logical_and(w.add(w["depth"], 3), -4)
 
     def loaded(k: SSAValue, column: SSAValue) -> SSAValue:
@@ -358,11 +358,10 @@ def pack_codes(w: Loops, helpers: Helpers, *, turned: int) -> None:
         parts = []
         for index in range(LANES if turned else 4):
             begin = w.mul(w.least(w.add(row, index), w.sub(w[last], 1)), w[pitch])
-            place = w.add(w.add(begin, w["first"]), inner)
-            parts.append(w.load_lanes(w["input"], place, 4 if turned else LANES))
+            parts.append(w.load_lanes(w["input"], w.add(w.add(begin, w["first"]), inner), 4 if turned else LANES))
         while len(parts) > 1:
-            size = 4 * LANES // len(parts) if turned else LANES
-            order = range(2 * size) if turned else [i // 2 + LANES * (i % 2) for i in range(2 * LANES)]
+            count = 8 * LANES // len(parts) if turned else 2 * LANES
+            order = [i if turned else i // 2 + LANES * (i % 2) for i in range(count)]
             if not turned:  # neighbouring inputs alternate: first bytes, then pairs of bytes
                 parts = [w.bitcast(part, lanes(LANES, i8 if len(parts) == 4 else i16)) for part in parts]
             parts = [w.shuffle(a, b, order) for a, b in zip(parts[::2], parts[1::2], strict=True)]

@@ -36,8 +36,6 @@ from odc_mlir.transforms.native.lowering.segment_writer import (
 )
 
 Arguments = Mapping[str, Argument]
-Product = Callable[[SegmentFunction, SSAValue, SSAValue, tuple[int, int, int]], None]
-"""Function that emits a product of two buffers, from the first elements of the operands and the result."""
 
 _SUM_BITS = 31
 _LARGEST_SUM = 1 << _SUM_BITS
@@ -378,11 +376,8 @@ def signed_bytes(matrix: Array, runs: Array, length: int) -> Packing:
     return Packing(matrix - offset, runs, {"offset": int(bool(offset))}, {"ones": ones, "offset": offset})
 
 
-def multiply_codes(node: Node, windows: Windows, depth: int, columns: int, *, turned: bool) -> Product:
-    """Plan products of 8-bit codes whose right matrices ``[depth, columns]`` (``turned``: transposed) are packed first.
-
-    Raises OdcError with the reason if there is no kernel.
-    """
+def multiply_codes(node: Node, windows: Windows, depth: int, columns: int, *, turned: bool) -> Callable[..., None]:
+    """Plan products of 8-bit codes with right matrices ``[depth, columns]`` (``turned``: transposed), packed first."""
     x, weights, out = node.operand(0), node.operand(1), node.results[0]
     zero, zeros, q, e = code_parameters(node)
     if (zeros != zeros[0]).any():

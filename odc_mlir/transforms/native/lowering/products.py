@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 
 import numpy as np
-from xdsl.ir import SSAValue
 
 from odc_mlir.ops.convolution import groups_of, transposed_options
 from odc_mlir.ops.infer.common import option, transposed_pad, window_options
@@ -246,18 +245,13 @@ class LowerBatchMatMulToKernels(KernelPattern):
     @classmethod
     def plan(cls, node: Node) -> EmitCalls:
         infos, out = (node.operand(0), node.operand(1)), node.results[0]
-        dtypes = {info.dtype for info in infos}
-        is_float = dtypes == {out.dtype} == {"float32"}
-        if not (is_float or (dtypes <= {"int8", "uint8"} and out.dtype == infos[0].dtype)):
-            raise refusal(
-                node,
-                f"operands of {infos[0].dtype} and {infos[1].dtype} with a result of {out.dtype} have no native kernel",
-            )
+        a, b = (info.dtype for info in infos)
+        is_float = a == b == "float32"
+        if out.dtype != a or not (is_float or {a, b} <= {"int8", "uint8"}):
+            raise refusal(node, f"a product of {a} and {b} with a result of {out.dtype} has no native kernel")
         batches, columns = out.static_shape[:-2], out.static_shape[-1]
-        if math.prod(batches) > _MOST_MATRICES:
-            raise refusal(
-                node, f"{math.prod(batches)} matrices have no native kernel, at most {_MOST_MATRICES} are supported"
-            )
+        if (wanted := math.prod(batches)) > _MOST_MATRICES:
+            raise refusal(node, f"{wanted} matrices have no native kernel, at most {_MOST_MATRICES} are supported")
         turned = bool(option(node, "adjoint_lhs")), bool(option(node, "adjoint_rhs"))
         rows, depth = infos[0].static_shape[-2:][:: -1 if turned[0] else 1]
         windows = Windows.of_rows(rows, depth)
@@ -265,15 +259,8 @@ class LowerBatchMatMulToKernels(KernelPattern):
             np.broadcast_to(np.arange(math.prod(own)).reshape(own), batches).ravel()
             for own in (info.static_shape[:-2] for info in infos)
         ]
-
-        def floats(segment: SegmentFunction, left: SSAValue, right: SSAValue, first: tuple[int, int, int]) -> None:
-            bias, result = np.zeros(columns, np.float32), segment.result(out)
-            multiply_floats(
-                segment, windows, columns, source=left, weights=right, bias=bias, output=result, first=first
-            )
-
-        product = floats if is_float else multiply_codes(node, windows, depth, columns, turned=turned[1])
-        moved = turned[0], turned[1] and is_float
+        product = None if is_float else multiply_codes(node, windows, depth, columns, turned=turned[1])
+        moved, bias = (turned[0], turned[1] and is_float), np.zeros(columns, np.float32)
 
         def emit(segment: SegmentFunction) -> None:
             sources = []
@@ -281,8 +268,15 @@ class LowerBatchMatMulToKernels(KernelPattern):
                 source, rank = segment.operand(index), len(info.static_shape)
                 order = (*range(rank - 2), rank - 1, rank - 2)
                 sources.append(transposed(segment, source, info, order) if turn else source)
+            result = segment.result(out)
             for number, (one, two) in enumerate(zip(*matrices, strict=True)):
-                places = int(one) * rows * depth, int(two) * depth * columns, number * rows * columns
-                product(segment, sources[0], sources[1], places)
+                first = int(one) * rows * depth, int(two) * depth * columns, number * rows * columns
+                if product is not None:
+                    product(segment, *sources, first)
+                    continue
+                left, right = sources
+                multiply_floats(
+                    segment, windows, columns, source=left, weights=right, bias=bias, output=result, first=first
+                )
 
         return emit
