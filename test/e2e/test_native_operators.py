@@ -286,6 +286,24 @@ def test_products_of_computed_codes() -> None:
         np.testing.assert_array_equal(one, other)
 
 
+def test_root_mean_squares_of_codes() -> None:
+    """Every type, one gamma and one per channel, rows of zeros, and an epsilon that matters."""
+    builder, generator = ModelBuilder(), np.random.default_rng(0)
+    given, results, arrays = [], [], list[Array]()
+    for number, (dtype, zero, gammas) in enumerate((("int8", -7, 21), ("uint8", 128, 1), ("int16", 0, 21))):
+        limits, scale = np.iinfo(dtype), 2.0 ** -(6 if zero else 13)
+        arrays.append(generator.integers(limits.min, limits.max, (1, 3, 21), endpoint=True).astype(dtype))
+        arrays[-1][0, 1] = zero
+        given.append(builder.tensor(f"x{number}", (1, 3, 21), dtype, quant=(0.01, zero)))
+        results.append(builder.tensor(f"y{number}", (1, 3, 21), dtype, quant=(scale, zero)))
+        gamma = builder.tensor(f"g{number}", (gammas,), data=values(gammas))
+        builder.operator("RMS_NORM", [given[-1], gamma], [results[-1]], options={"epsilon": 0.1})
+    model = model_bytes(builder.finish(given, results))
+    found = odc_mlir.run(odc_mlir.compile(model, target="cpu", strict=True), arrays, strict=True)
+    for one, other in zip(found, odc_mlir.run(model, arrays, backend="host"), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def compare_random(seeds: range, count: int, target: str) -> None:
     """Random operators give the host's integers; nearly all of them are native."""
     host = 0

@@ -164,6 +164,77 @@ def rms_normalize_reals(w: Loops, helpers: Helpers) -> None:
     _each_row(w, "depth", body)
 
 
+def _limited(w: Loops, value: SSAValue) -> SSAValue:
+    return w.least(w.most(value, -(1 << 15)), (1 << 15) - 1)
+
+
+def _times(w: Loops, value: SSAValue, index: int) -> SSAValue:
+    q, left, mask, half, right = (w.load(w["factors"], w.constant(5 * index + i)) for i in range(5))
+    product = _product(w, w.widen(w.narrow(w.shift_left(value, left), i32), i64), q)
+    return w.shift_right(w.add(product, w.add(w.logical_and(w.shift_right(product, 63), mask), half)), right)
+
+
+def _look_up(w: Loops, name: str, code: SSAValue) -> SSAValue:
+    entry = w.to_index(w.add(w.shift_right(code, 7), 256))
+    base, following = (w.widen(w.load(w[name], place), i64) for place in (entry, w.add(entry, 1)))
+    return w.add(base, w.shift_right(w.add(w.mul(w.sub(following, base), w.logical_and(code, 127)), 64), 7))
+
+
+_OF_RMS = {**dict.fromkeys(("normaliser", "coarse", "fine", "gamma"), SHORTS), "factors": buffer(i64),
+           **dict.fromkeys(("zero", "widening", "out_zero", "low", "high"), i64),
+           "rows": INDEX, "depth": INDEX}  # fmt: skip
+
+
+@kernel_by_options(
+    lambda options: {**dict.fromkeys(("input", "output"), SHORTS if options["wide"] else BYTES), **_OF_RMS}
+)
+def rms_normalize_codes(w: Loops, helpers: Helpers, *, wide: int, scaled: int) -> None:
+    """Divide rows of codes by their root mean squares, equal to numerics.normalization (``scaled``: times gamma).
+
+    A factor in ``factors`` has a multiplier, a left shift, the mask that rounds halves from zero, half, a right shift.
+    """
+
+    def row(number: SSAValue) -> None:
+        begin = w.mul(number, w["depth"])
+
+        def centred(k: SSAValue) -> SSAValue:
+            code = (w.widen if wide else w.widen_unsigned)(w.load(w["input"], w.add(begin, k)), i64)
+            return _limited(w, w.mul(w.sub(code, w["zero"]), w["widening"]))
+
+        def total(step: Callable[[SSAValue, SSAValue], SSAValue]) -> SSAValue:
+            return w.loop(0, w["depth"], 1, lambda k, state: [step(k, state[0])], [w.constant(0, i64)])[0]
+
+        def add_largest(k: SSAValue, state: SSAValue) -> SSAValue:
+            code = centred(k)
+            return w.most(state, w.most(code, w.sub(w.constant(0, i64), code)))
+
+        t = _look_up(w, "normaliser", _limited(w, total(add_largest)))
+
+        def normal(k: SSAValue) -> SSAValue:
+            return _limited(w, _times(w, w.mul(centred(k), t), 0))
+
+        def add_square(k: SSAValue, state: SSAValue) -> SSAValue:
+            code = normal(k)
+            return w.add(state, _limited(w, _times(w, w.mul(code, code), 1)))
+
+        squares, root = total(add_square), w.constant(0, i64)
+        for name, index in (("coarse", 2), ("fine", 4)):
+            mean = _limited(w, w.sub(_times(w, squares, index), 1 << 15))
+            added = _limited(w, w.sub(_times(w, w.mul(t, t), index + 1), 1 << 15))
+            root = _limited(w, w.add(root, _look_up(w, name, _limited(w, w.add(w.add(mean, 1 << 15), added)))))
+
+        def give(k: SSAValue) -> None:
+            y = _times(w, w.mul(normal(k), root), 6)
+            if scaled:
+                y = _times(w, w.mul(_limited(w, y), w.widen(w.load(w["gamma"], k), i64)), 7)
+            code = w.least(w.most(w.add(y, w["out_zero"]), w["low"]), w["high"])
+            w.store(w.narrow(code, i16 if wide else i8), w["output"], w.add(begin, k))
+
+        w.each(0, w["depth"], 1, give)
+
+    w.each(0, w["rows"], 1, row)
+
+
 def _code_softmax(
     w: Loops,
     code: Callable[[SSAValue], SSAValue],

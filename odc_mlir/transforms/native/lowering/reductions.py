@@ -11,6 +11,7 @@ import numpy as np
 from xdsl.ir import SSAValue
 
 from odc_mlir.numerics.int16 import softmax16_params, softmax16_tables
+from odc_mlir.numerics.normalization import OF_ROWS, OF_SQUARES
 from odc_mlir.numerics.resize import ONE, axis_line, in_fixed_point
 from odc_mlir.numerics.softmax import exponentials, softmax_params
 from odc_mlir.ops.dtypes import CODE_DTYPES
@@ -18,6 +19,7 @@ from odc_mlir.ops.infer.common import normal_axis, option, window_options
 from odc_mlir.ops.pooling import pool_window
 from odc_mlir.ops.resize import resize_modes
 from odc_mlir.ops.spec import Node, TensorInfo
+from odc_mlir.runtime.kernels.attention import integer_rms_norm
 from odc_mlir.runtime.kernels.common import fused_activation, scale_of
 from odc_mlir.runtime.kernels.reduction import axes_of
 from odc_mlir.transforms.native.kernels.registry import LANES
@@ -309,19 +311,40 @@ class LowerL2NormalizationToKernels(KernelPattern):
 
 
 class LowerRmsNormToKernels(KernelPattern):
-    """Lower RMS_NORM of float32 along the last axis, with a constant gamma."""
+    """Lower RMS_NORM of float32 or codes along the last axis, with a constant gamma."""
 
     operators = ("RMS_NORM",)
-
-    applies = staticmethod(has_float_result)
 
     @classmethod
     def plan(cls, node: Node) -> EmitCalls:
         gamma, depth = node.operand(1), node.operand(0).static_shape[-1]
+        if not has_float_result(node):
+            return _rms_of_codes(node, depth)
         if not gamma.is_const or gamma.dtype != "float32":
             raise refusal(node, f"a computed gamma or one of {gamma.dtype} has no native kernel")
         numbers = {"share": 1 / depth, "epsilon": float(option(node, "epsilon"))}
         return _by_rows(node, "rms_normalize_reals", "depth", gamma=np.resize(gamma.array(), depth), **numbers)
+
+
+def _rms_of_codes(node: Node, depth: int) -> EmitCalls:
+    x, gamma, out = node.operand(0), node.operand(1), node.results[0]
+    if not gamma.is_const or x.dtype not in CODE_DTYPES or out.dtype != x.dtype:
+        raise refusal(node, f"an input of {x.dtype} or a computed gamma has no native kernel")
+    wide = x.dtype == "int16"
+    if wide and (scale_of(node, x)[1] or scale_of(node, out)[1]):
+        raise refusal(node, "16-bit values with a zero point have no native kernel")
+    p, (low, high), up = integer_rms_norm(node, gamma.array(), depth), out.info.range, sign_offset(out)
+    added = [pair for table in p.roots for pair in (table.mean, table.epsilon or (0, 0))]
+    q, e = np.array([OF_ROWS, OF_SQUARES, *added, p.normal, p.scaled], np.int64).T
+    right = np.maximum(-e, 0)
+    table = np.stack([q, np.clip(e, 0, 32), -(e < 0).astype(np.int64), (1 << right) >> 1, right], axis=1)
+    tables: dict[str, Array] = {"normaliser": p.normaliser, "factors": table.reshape(-1)}
+    tables |= {"coarse": p.roots[0].entries, "fine": p.roots[1].entries}
+    tables["gamma"] = np.zeros(1, np.int16) if p.gamma is None else p.gamma
+    numbers = {"zero": p.zero + up, "widening": p.widening, "out_zero": p.out_zero + up}
+    numbers |= {"low": low + up, "high": high + up, "rows": count(x) // depth, "depth": depth}
+    options = {"wide": int(wide), "scaled": int(p.gamma is not None)}
+    return planned(node, "rms_normalize_codes", options, **tables, **numbers)
 
 
 def _by_rows(node: Node, kernel: str, size: str, **arguments: Argument) -> EmitCalls:
