@@ -262,12 +262,12 @@ def cycles() -> str:
 _CONDITIONS = {
     "as above": ("parity", "vela"),
     "our strict memory model": ("strict", "vela"),
-    "all channels": ("all_channels", "vela"),
-    "at Vela's SRAM peak": ("at_velas_sram", "vela"),
-    "4 lanes, 8 symbols": ("narrow", "vela"),
-    "last three": ("all_three", "vela"),
-    "Vela's other core": ("parity", "vela_legacy"),
-    "last three, better core": ("all_three", "better"),
+    "constant and unused channels kept": ("all_channels", "vela"),
+    "SRAM limited to Vela's peak": ("at_velas_sram", "vela"),
+    "4 lanes, decoder of 8 symbols a cycle": ("narrow", "vela"),
+    "previous three together": ("all_three", "vela"),
+    "Vela's deprecated core": ("parity", "vela_legacy"),
+    "the same three, better core of Vela": ("all_three", "better"),
 }
 
 
@@ -282,7 +282,7 @@ def fairness() -> str:
     for condition, (ours, theirs) in _CONDITIONS.items():
         ratios = [row[ours] / (row | {"better": min(row["vela"], row["vela_legacy"])})[theirs] for row in found]
         rows.append((condition, f"{math.exp(sum(map(math.log, ratios)) / len(ratios)):.2f}", f"{max(ratios):.2f}"))
-    return table(("condition", "mean", "worst"), rows)
+    return table(("condition", "geometric mean", "worst"), rows)
 
 
 def releases() -> str:
@@ -297,18 +297,18 @@ def releases() -> str:
         for model in cycle_table.MODELS
         if (key := cycle_table.Key(model, "npu-256", "flash")) in rows
     ]
-    head = ("model", "cycles", "peak SRAM", "program", "constants, coded", "binary", "compiling, CPU s")
+    head = ("model", "cycles", "peak SRAM", "binary", "compile, CPU s")
     lines = [
         [code(model), *(f"{getattr(cost, name):,}" for name in _RECORDED), "" if time is None else f"{time:.2f}"]
         for model, cost, time in found
     ]
     parts = [table(head, lines)]
     if score := record.get("scheduler_mutations"):
-        parts.append(f"Mutations of the scheduler that its tests notice: {score['noticed']} of {score['made']}.")
+        parts.append(f"Mutations of the scheduler that tests detect: {score['noticed']} of {score['made']}.")
     return "\n\n".join(parts)
 
 
-_RECORDED = ("cycles", "sram_peak_bytes", "program_bytes", "constant_bytes", "binary_bytes")
+_RECORDED = ("cycles", "sram_peak_bytes", "binary_bytes")
 
 
 def commands() -> str:

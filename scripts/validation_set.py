@@ -25,7 +25,9 @@ _SECTION = re.compile(
     r"\| \*\*(?P<cycles>\d+)\*\* \| cycles \|$",
     re.MULTILINE,
 )
-_WHERE = re.compile(r"^(?P<why>.*) \(`(?P<target>[^`]+)`, memory `(?P<memory>[^`]+)`(?:, `(?P<model>[^`]+)`)?\)$")
+_WHERE = re.compile(
+    r"^(?P<why>.*\.)(?: \(`(?P<target>[^`]+)`, memory `(?P<memory>[^`]+)`(?:, `(?P<model>[^`]+)`)?\))?$"
+)
 _TERM = re.compile(r"^\| `(?P<expression>[^`]+)` \| (?P<meaning>.+) \|$")
 _AGAIN = re.compile(r"^    \.\.\. (?P<count>\d+) times$")
 
@@ -74,7 +76,7 @@ def parse(page: str) -> Iterator[Case]:
         found += 1
         where = _WHERE.match(section["why"])
         if where is None:
-            raise ValueError(f"{section['name']!r} does not end in (`target`, memory `mode`)")
+            raise ValueError(f"{section['name']!r} ends neither in a full stop nor in (`target`, memory `mode`)")
         terms = tuple((term["expression"], term["meaning"]) for term in map(_term, section["terms"].splitlines()))
         yield Case(
             name=section["name"][0].lower() + section["name"][1:],
@@ -82,9 +84,9 @@ def parse(page: str) -> Iterator[Case]:
             why=where["why"],
             terms=terms,
             cycles=int(section["cycles"]),
-            target=where["target"],
-            memory=where["memory"],
-            model=where["model"] or "parity",
+            target=where["target"] or Case.target,
+            memory=where["memory"] or Case.memory,
+            model=where["model"] or Case.model,
         )
     if found != page.count("\n| sum | of |\n"):
         raise ValueError(

@@ -61,7 +61,7 @@ def test_the_path_covers_every_cycle_once(seed: int, name: str, memory: Any, mod
         ("pointwise convolution", {"fetch": 46, "array": 24 + 64, "lanes": 32}),
         ("short sums", {"fetch": 46, "array": 24, "lanes": 64 + 32}),
         ("depthwise row of one channel", {"fetch": 46, "array": 24, "tile_ports": 27, "lanes": 32}),
-        ("sums that are kept", {"fetch": 46, "array": 24 + 32}),
+        ("kept accumulators", {"fetch": 46, "array": 24 + 32}),
         ("pooling", {"fetch": 42, "vector": 12 + 576}),
         ("load, convolution, store", {"fetch": 50, "latency": 64, "sram": 64, "array": 88, "lanes": 32, "token": 4}),
         # the store ends last; what it loses to the load is the port's as well

@@ -72,9 +72,12 @@ def test_a_section_is_a_program() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "damage", ["| **2** | cycles |", "### Two of `sync`\n\n", "(`npu-128`, memory `flash`, `strict`)"]
-)
+def test_a_sentence_without_a_place_has_the_default_place() -> None:
+    (case,) = parse(PAGE.replace(" (`npu-128`, memory `flash`, `strict`)", ""))
+    assert (case.why, case.target, case.memory, case.model) == ("Why it takes that.", "npu-256", "sram", "parity")
+
+
+@pytest.mark.parametrize("damage", ["| **2** | cycles |", "### Two of `sync`\n\n", ", memory `flash`, `strict`"])
 def test_a_sum_in_another_form_is_not_left_out(damage: str) -> None:
-    with pytest.raises(ValueError, match=r"1 sums, 0 of them|does not end in"):
+    with pytest.raises(ValueError, match=r"1 sums, 0 of them|ends neither in"):
         list(parse(PAGE.replace(damage, "")))

@@ -7,7 +7,7 @@ that preserve results: codes bit for bit, and floats except for the order of sum
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +53,7 @@ def _fold(name: str, *operators: str) -> RewriteRule:
     listed = ", ".join(operators)
     return RewriteRule(
         name,
-        f"fold {listed} of constants",
+        f"evaluate {listed} of constants",
         "circle_fold_constants:FoldConstants",
         {"names": frozenset(operators), "decode": True},
         is_early=True,  # quantised and half-precision weights are decoded before other patterns match
@@ -61,17 +61,17 @@ def _fold(name: str, *operators: str) -> RewriteRule:
 
 
 def _drop(name: str, *operators: str, level: str = O1) -> RewriteRule:
-    listed = ", ".join(operators)
+    listed = " and ".join(operators).replace(" and ", ", ", len(operators) - 2)
     return RewriteRule(
         name, f"remove {listed} without effect", "canonical:DropIdentity", {"names": frozenset(operators)}, level
     )
 
 
-def _fuse_behind(name: str, operators: Iterable[str], layer: str) -> RewriteRule:
-    listed = ", ".join(operators)
+def _fuse_behind(name: str, operators: Sequence[str], layer: str) -> RewriteRule:
+    listed = " and ".join(operators).replace(" and ", ", ", len(operators) - 2)
     return RewriteRule(
         name,
-        f"fold {listed} with constants after {layer} into its weights and bias",
+        f"fold {listed} of a constant into the {layer} before them",
         "circle_fuse_batch_norm:FuseBehind",
         {"names": frozenset(operators), "layers": frozenset({layer})},
     )
@@ -145,8 +145,12 @@ RULES: tuple[RewriteRule, ...] = (
     _drop("remove_unnecessary_split", "SPLIT", "SPLIT_V"),
     _drop("remove_unnecessary_mul", "MUL", level=ON_REQUEST),
     _drop("remove_unnecessary_div", "DIV", level=ON_REQUEST),
-    RewriteRule("remove_redundant_reshape", "RESHAPE of a view reads the view's operand", "canonical:MergeViews"),
-    RewriteRule("remove_redundant_transpose", "merge two TRANSPOSEs into one", "canonical:MergeTransposes"),
+    RewriteRule(
+        "remove_redundant_reshape",
+        "RESHAPE after RESHAPE, SQUEEZE or EXPAND_DIMS reads the operand of that operator",
+        "canonical:MergeViews",
+    ),
+    RewriteRule("remove_redundant_transpose", "merge two consecutive TRANSPOSEs", "canonical:MergeTransposes"),
     RewriteRule(
         "substitute_transpose_to_reshape",
         "TRANSPOSE that moves only dimensions of extent 1 becomes RESHAPE",
@@ -154,15 +158,15 @@ RULES: tuple[RewriteRule, ...] = (
     ),
     RewriteRule(
         "forward_reshape_to_unaryop",
-        "move RESHAPE after an element-wise function, to merge with another RESHAPE",
+        "move RESHAPE behind an element-wise function, where it may merge with another RESHAPE",
         "operators:ReshapeLater",
     ),
     RewriteRule("fuse_mean_with_mean", "merge two consecutive MEANs", "operators:MeanOfMean"),
-    RewriteRule("split_mean_axes", "split MEAN into a MEAN per contiguous group of axes", "operators:MeanOfRuns"),
+    RewriteRule("split_mean_axes", "split MEAN along non-adjacent axes into several MEANs", "operators:MeanOfRuns"),
     RewriteRule("fuse_transpose_with_mean", "fold TRANSPOSE into the axes of MEAN", "operators:MeanOfTranspose"),
     RewriteRule(
         "fuse_transpose_with_fully_connected",
-        "fold TRANSPOSE before a flattening into the weights of FULLY_CONNECTED",
+        "remove TRANSPOSE before RESHAPE and FULLY_CONNECTED, and reorder the weights",
         "circle_simplify:OrderOfRows",
     ),
     RewriteRule("fuse_mul_with_div", "(a / x) * b becomes (a * b) / x", "operators:ProductOfQuotient"),
@@ -190,13 +194,13 @@ RULES: tuple[RewriteRule, ...] = (
     RewriteRule("fuse_leakyrelu", "fuse operators into LEAKY_RELU", "circle_fuse_patterns:LeakyRelu"),
     RewriteRule(
         "split_group_dimension",
-        "make the groups of group normalisation a dimension, so that images need no TRANSPOSE",
+        "group normalisation gets a dimension of groups, so that images need no TRANSPOSE",
         "norms:GroupsAsDimension",
         is_early=True,
     ),
     RewriteRule(
         "fuse_depth_to_space",
-        "TRANSPOSE from channels to pixels becomes DEPTH_TO_SPACE",
+        "TRANSPOSE that moves channels to pixels becomes DEPTH_TO_SPACE",
         "layers:DepthToSpace",
         is_early=True,
     ),
@@ -214,7 +218,7 @@ RULES: tuple[RewriteRule, ...] = (
     ),
     RewriteRule(
         "fuse_horizontal_fc_layers",
-        "merge two FULLY_CONNECTED with the same input and added results",
+        "if two FULLY_CONNECTED read the same input and their results are added, merge them",
         "layers:SumOfLayers",
     ),
     _substitute("substitute_expand_dims_to_reshape", "EXPAND_DIMS"),
@@ -224,18 +228,18 @@ RULES: tuple[RewriteRule, ...] = (
     RewriteRule("substitute_splitv_to_split", "SPLIT_V into equal parts becomes SPLIT", "operators:EqualParts"),
     RewriteRule(
         "substitute_padv2_to_pad",
-        "PADV2 of non-negative values before MAX_POOL_2D becomes PAD",
+        "PADV2 before MAX_POOL_2D becomes PAD if its input is non-negative",
         "operators:PadV2ToPad",
     ),
     _on_request(
         "fuse_add_to_fullyconnected_bias",
-        "fold ADD before FULLY_CONNECTED into the bias",
+        "fold ADD before FULLY_CONNECTED into the bias of FULLY_CONNECTED",
         "circle_fuse_batch_norm:FuseBefore",
         {"names": frozenset({"FULLY_CONNECTED"}), "affine": frozenset(_SUMS)},
     ),
     _on_request(
         "fuse_mul_to_fullyconnected_weights",
-        "fold MUL before FULLY_CONNECTED into the weights, which may become harder to quantise",
+        "fold MUL before FULLY_CONNECTED into its weights. They may become harder to quantise",
         "circle_fuse_batch_norm:FuseBefore",
         {"names": frozenset({"FULLY_CONNECTED"}), "affine": frozenset(_PRODUCTS)},
     ),
@@ -243,12 +247,12 @@ RULES: tuple[RewriteRule, ...] = (
     _on_request("fuse_instnorm", "fuse operators into INSTANCE_NORM", "norms:InstanceNorm"),
     _on_request("fuse_rmsnorm", "fuse operators into RMS_NORM", "norms:RmsNorm"),
     _on_request("fuse_mul_with_rmsnorm", "fold MUL into RMS_NORM's gamma", "norms:ScaleOfRmsNorm"),
-    _on_request("fuse_lstm", "fuse steps into UNIDIRECTIONAL_SEQUENCE_LSTM", "sequences:SequenceLstm"),
-    _on_request("fuse_gru", "fuse steps into GRU", "sequences:SequenceGru"),
+    _on_request("fuse_lstm", "fuse unrolled steps into UNIDIRECTIONAL_SEQUENCE_LSTM", "sequences:SequenceLstm"),
+    _on_request("fuse_gru", "fuse unrolled steps into GRU", "sequences:SequenceGru"),
     _on_request("fuse_rope", "fuse operators into ROPE", "sequences:Rotary"),
     _on_request(
         "fuse_preactivation_batchnorm",
-        "fold MUL and ADD before RELU and CONV_2D into the layers around them",
+        "if RELU and CONV_2D follow MUL and ADD, fold MUL and ADD into the surrounding layers",
         "layers:PreActivation",
     ),
     _on_request("replace_sub_with_add", "x - c becomes x + (-c)", "operators:DifferenceToSum"),
@@ -259,7 +263,7 @@ RULES: tuple[RewriteRule, ...] = (
     ),
     _on_request(
         "replace_cw_mul_add_with_depthwise_conv",
-        "channel-wise MUL and ADD become 1x1 DEPTHWISE_CONV_2D",
+        "channel-wise MUL and ADD become one 1x1 DEPTHWISE_CONV_2D",
         "layers:ChannelsToDepthwise",
     ),
     _on_request(
@@ -268,11 +272,13 @@ RULES: tuple[RewriteRule, ...] = (
     _on_request("decompose_hardswish", "decompose HARD_SWISH", "operators:HardSwishParts", undoes=["fuse_hardswish"]),
     _on_request("decompose_softmax", "decompose SOFTMAX", "operators:SoftmaxParts"),
     _on_request("remove_redundant_quantize", "merge two consecutive QUANTIZEs", "operators:QuantizeAgain"),
-    _on_request("remove_quantdequant", "remove QUANTIZE and DEQUANTIZE", "operators:BackToReal"),
-    _on_request("remove_qdq_for_mpo", "keep only the last of two QUANTIZE-DEQUANTIZE pairs", "operators:LastPair"),
+    _on_request("remove_quantdequant", "remove QUANTIZE with the DEQUANTIZE after it", "operators:BackToReal"),
+    _on_request(
+        "remove_qdq_for_mpo", "keep only the last of two consecutive QUANTIZE-DEQUANTIZE pairs", "operators:LastPair"
+    ),
     _on_request(
         "replace_islands_with_integers",
-        "operators between DEQUANTIZE and QUANTIZE compute on codes; results change by a few codes",
+        "operators between DEQUANTIZE and QUANTIZE compute on quantised values. Results change slightly",
         "operators:IntegerOperator",
     ),
     _on_request("remove_fakequant", "remove FAKE_QUANT", "operators:DropFakeQuant"),
