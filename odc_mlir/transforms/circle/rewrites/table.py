@@ -145,11 +145,7 @@ RULES: tuple[RewriteRule, ...] = (
     _drop("remove_unnecessary_split", "SPLIT", "SPLIT_V"),
     _drop("remove_unnecessary_mul", "MUL", level=ON_REQUEST),
     _drop("remove_unnecessary_div", "DIV", level=ON_REQUEST),
-    RewriteRule(
-        "remove_redundant_reshape",
-        "RESHAPE after RESHAPE, SQUEEZE or EXPAND_DIMS reads the operand of that operator",
-        "canonical:MergeViews",
-    ),
+    RewriteRule("remove_redundant_reshape", "merge consecutive RESHAPE, SQUEEZE, EXPAND_DIMS", "canonical:MergeViews"),
     RewriteRule("remove_redundant_transpose", "merge two consecutive TRANSPOSEs", "canonical:MergeTransposes"),
     RewriteRule(
         "substitute_transpose_to_reshape",
@@ -273,9 +269,7 @@ RULES: tuple[RewriteRule, ...] = (
     _on_request("decompose_softmax", "decompose SOFTMAX", "operators:SoftmaxParts"),
     _on_request("remove_redundant_quantize", "merge two consecutive QUANTIZEs", "operators:QuantizeAgain"),
     _on_request("remove_quantdequant", "remove QUANTIZE with the DEQUANTIZE after it", "operators:BackToReal"),
-    _on_request(
-        "remove_qdq_for_mpo", "keep only the last of two consecutive QUANTIZE-DEQUANTIZE pairs", "operators:LastPair"
-    ),
+    _on_request("remove_qdq_for_mpo", "keep the last of consecutive QUANTIZE-DEQUANTIZE pairs", "operators:LastPair"),
     _on_request(
         "replace_islands_with_integers",
         "operators between DEQUANTIZE and QUANTIZE compute on quantised values. Results change slightly",
