@@ -144,7 +144,7 @@ def npu_types() -> str:
             everywhere.append(code(name))
             continue
         rows.append((code(name), *("" if reasons[dtype] else "yes" for dtype in TYPES), notes))
-    text = f"On the NPU in {', '.join(TYPES)}: {', '.join(everywhere)}. The others:"
+    text = f"On the NPU in {', '.join(TYPES)}: {', '.join(everywhere)}. All other operators:"
     return f"{text}\n\n{table(('operator', *TYPES, 'reason for the host'), rows)}"
 
 
@@ -158,9 +158,9 @@ def npu_rules() -> str:
             users.setdefault((rule.name, rule.text), []).append(code(name))
     rows = [(code(rule.name), rule.text, "all") for rule in (*GENERIC, *GENERIC_LAST)]
     rows += [(code(name), text, ", ".join(names)) for (name, text), names in sorted(users.items())]
-    rows += [(code(rule.name), rule.text, "element-wise operators without a row above") for rule in BY_TABLE]
+    rows += [(code(rule.name), rule.text, "other element-wise operators") for rule in BY_TABLE]
     free = ", ".join(code(name) for name, rules in sorted(OPERATORS.items()) if not rules)
-    return f"{table(('rule', 'it holds if', 'operators'), rows)}\n\nOnly the rules for all: {free}."
+    return f"{table(('rule', 'it holds if', 'operators'), rows)}\n\nOnly the rules for all operators apply to {free}."
 
 
 def npu_prefix() -> str:
@@ -323,7 +323,7 @@ def commands() -> str:
     ]
     uses = Counter(row for parser in parsers for row in _rows(parser))
     common = {row for row, count in uses.items() if count > 4 and not row[0].startswith("`-o")}
-    text = "The tables below omit arguments with these meanings (`--help` lists all arguments of a command):"
+    text = "Many commands have these arguments. The tables below omit them. `--help` lists all arguments of a command:"
     parts = ["## Common arguments", text, table(("argument", "meaning"), sorted(common))]
     for parser in parsers:
         parts += [f"## `{parser.prog}`", parser.description, *_arguments(parser, common)]

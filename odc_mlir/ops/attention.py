@@ -69,7 +69,7 @@ SPECS = (
     _op(
         "ATTENTION",
         "input wq wk wv wo position_cos position_sin mask k_cache* v_cache* position",
-        "one token's attention over cached keys and values",
+        "attention of one token over cached keys and values",
         options=None,
         quant=real_only("the caches that it writes have no recorded range"),
         traits=STATEFUL,

@@ -94,7 +94,7 @@ _op = OperatorFamily(
 )
 
 SPECS = (
-    _op("IF", "condition:bool arguments...?", "run of one of two subgraphs, chosen by a condition", kernel="if_"),
+    _op("IF", "condition:bool arguments...?", "call of the subgraph that a condition selects", kernel="if_"),
     _op(
         "WHILE",
         "state...?",
@@ -103,5 +103,5 @@ SPECS = (
     ),
     _op("CALL", "arguments...?", "call of a subgraph"),
     _op("CALL_ONCE", "", "call of a subgraph in the first run only, to fill variables and hash tables", gives=""),
-    _op("RUN_MODEL", "arguments...?", "call of another model file, named relative to this file's folder"),
+    _op("RUN_MODEL", "arguments...?", "call of another model file, with a path relative to this file"),
 )

@@ -55,7 +55,7 @@ SPECS = (
     _binary("FLOOR_DIV", "lhs rhs", "quotient rounded down", version=3, quant=_STEPS),
     _binary("FLOOR_MOD", "lhs rhs", "remainder with the sign of the divisor", version=3, quant=_STEPS),
     _binary("POW", "lhs rhs", "power of one tensor by another", version=2),
-    _binary("ATAN2", "lhs rhs", "angle of the point (operand 2, operand 1)", options="ATan2Options", version=2),
+    _binary("ATAN2", "lhs rhs", "angle of the point (x, y) = (rhs, lhs)", options="ATan2Options", version=2),
     _binary("SQUARED_DIFFERENCE", "lhs rhs", "square of the difference of two tensors", version=2, traits=COMMUTATIVE),
     _binary("MAXIMUM", "lhs rhs", "larger of two elements", options="MaximumMinimumOptions", version=5, quant=joined()),
     _binary(

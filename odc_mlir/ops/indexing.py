@@ -135,7 +135,7 @@ SPECS = (
     _op(
         "GATHER",
         "params indices:int16|int",
-        "slices by indices along an axis",
+        "slices at given indices along an axis",
         version=7,
         quant=moved(table=itemgetter("axis")),
         verify="own",

@@ -95,12 +95,12 @@ SPECS = (
     _op(
         "EMBEDDING_LOOKUP_SPARSE",
         "ids:int indices:int dense_shape:int weights:float32 table",
-        "weighted sums or means of rows of a table",
+        "weighted sums or weighted means of table rows",
     ),
     _op(
         "HASHTABLE_LOOKUP",
         "lookup:int keys:int values",
-        "values of keys, zeros for missing keys, and hits",
+        "values of keys (0 for a missing key), and whether each key exists",
         gives="output hits:uint8",
         options=None,
         quant=moved(2),
@@ -116,7 +116,7 @@ SPECS = (
     _op(
         "SKIP_GRAM",
         "input:string",
-        "choices of a few words of a sentence in order, with few skipped words",
+        "n-grams of a sentence that may skip a few words",
         gives="output:string",
     ),
 )

@@ -147,7 +147,7 @@ SPECS = (
     _recurrent(
         "SVDF",
         "input weights_feature weights_time bias? state*?",
-        "filters over the last inputs, factored into features and time",
+        "filters over the latest inputs, as products of a feature filter and a time filter",
         options="SVDFOptions",
         version=4,
         quant=real_only(_KEEPS_STATE, stored=(1, 2)),

@@ -100,7 +100,7 @@ def add_execution_flags(group: Container) -> None:
 
 def add_any_reader(container: Container) -> None:
     """Add the flag of commands that write models in a format given by the file's suffix."""
-    add_switch(container, "--any-reader", "write .tflite files also with operators that LiteRT does not run")
+    add_switch(container, "--any-reader", "allow operators in .tflite files that LiteRT does not run")
 
 
 def role_of(action: argparse.Action) -> Output | Input | None:

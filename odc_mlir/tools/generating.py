@@ -23,7 +23,7 @@ def add_generation_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--prompt", metavar="TEXT", help="text that a language model continues")
     text = "tokenizer of the language model: tokenizer.json, or llama2.c's"
     add_input(group, "--tokenizer", metavar="FILE", stdin=False, help=text)
-    group.add_argument("--max-tokens", type=int, metavar="N", default=64, help="most tokens to generate (%(default)s)")
+    group.add_argument("--max-tokens", type=int, metavar="N", default=64, help="token limit (%(default)s)")
     group.add_argument("--temperature", type=float, default=0.0, help="0: greedy decoding (%(default)s)")
     group.add_argument("--top-k", type=int, metavar="K", help="draw from the K likeliest tokens")
     group.add_argument("--seed", type=int, metavar="N", default=0, help="seed of the draws (%(default)s)")

@@ -42,7 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="FILE",
         kind=STATE,
         paths=lambda arguments: [state_path(arguments)],
-        help="where to record completed steps (FLOW.state.json)",
+        help="file that records completed steps (FLOW.state.json)",
     )
     add_overwrite(parser)
     return parser

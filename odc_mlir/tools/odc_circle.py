@@ -57,9 +57,7 @@ def build_parser() -> argparse.ArgumentParser:
     cut.add_argument("--operators", metavar="NUMBERS", help="numbers of the operators of the subgraph, such as 1,3-5")
 
     parts = _command(commands, "partition", "split a model into parts, and write parts and connections", _partition)
-    add_input(
-        parts, "--part-file", metavar="FILE", required=True, help="assignment of operators to backends, in ONE's format"
-    )
+    add_input(parts, "--part-file", metavar="FILE", required=True, help="backends of operators, in ONE's format")
     _output(parts, FOLDER, "folder to create for the parts", metavar="FOLDER")
 
     planted = _editor(commands, "implant", "set quantisation parameters of tensors", _implant)
@@ -73,7 +71,7 @@ def build_parser() -> argparse.ArgumentParser:
     joined = add_command(
         commands, "join", "join models as signatures of one model, and store equal constants once", _join
     )
-    text = "models (names become names of signatures)"
+    text = "models; a file name becomes the name of a signature"
     add_input(joined, "models", metavar="MODEL.circle", nargs="+", stdin=False, help=text)
     _output(joined, MODEL, "joint model, .circle")
 

@@ -52,7 +52,7 @@ def build_parser() -> argparse.ArgumentParser:
         renamed={"--report-json": ("--json", bool), "--emit": ("--stage", lambda value: value not in _FORMATS)},
     )
     add_input(parser, "model", metavar="MODEL", help="model file or nnpackage")
-    text = "package folder, or zip file if it ends with .zip; or the output of --stage or --emit"
+    text = "package: a folder, or a zip file if the name ends with .zip; with --stage or --emit, their output"
     add_output(parser, "-o", "--output", metavar="OUT", kind=_kind_of_output, help=text)
     text = "hardware; cpu: this machine; NAME or NAME-gen: a plugin's target (%(default)s)"
     add_input(parser, "--target", default="npu-256", metavar="NAME|FILE.toml", stdin=False, help=text)
@@ -92,13 +92,13 @@ def build_parser() -> argparse.ArgumentParser:
     add_json(parser, REPORT, "the report")
     add_output(parser, "--report-html", metavar="FILE", kind=PAGE, help="write the report as an HTML page")
     place = parser.add_argument_group("placement of operators; NAME is an opcode or the name of a result")
-    add_input(place, "--partition", metavar="FILE.ini", help="partition file: backends by opcode or name")
-    place.add_argument("--host", metavar="NAME,…", action="append", default=[], help="run these on the host")
-    place.add_argument("--npu", metavar="NAME,…", action="append", default=[], help="run these on the NPU if possible")
-    add_switch(place, "--all-supported", "run all supported operators on the NPU, at any cost")
-    place.add_argument("--min-operators", type=int, metavar="N", help="no segment with fewer compute operators")
-    place.add_argument("--min-macs", type=int, metavar="N", help="no segment with fewer multiply-accumulates")
-    place.add_argument("--max-segments", type=int, metavar="N", help="at most this many segments")
+    add_input(place, "--partition", metavar="FILE.ini", help="partition file: backends for opcodes and names")
+    place.add_argument("--host", metavar="NAME,…", action="append", default=[], help="put these on the host")
+    place.add_argument("--npu", metavar="NAME,…", action="append", default=[], help="put these on the NPU if possible")
+    add_switch(place, "--all-supported", "run all supported operators on the NPU, even if they are slower there")
+    place.add_argument("--min-operators", type=int, metavar="N", help="fewest compute operators in a segment")
+    place.add_argument("--min-macs", type=int, metavar="N", help="fewest multiply-accumulates in a segment")
+    place.add_argument("--max-segments", type=int, metavar="N", help="largest number of segments")
     quantise = parser.add_argument_group("quantising a float model first (odc-quantize has more options)")
     quantise.add_argument(
         "--quantize", default="none", choices=("none", *SCHEME_NAMES), help="element types (%(default)s)"

@@ -41,7 +41,7 @@ def build_parser() -> argparse.ArgumentParser:
     backends = ", ".join(_BACKENDS)
     text = f"a model file or package, FILE@BACKEND, or a BACKEND ({backends}) for the file of the other argument"
     add_input(parser, "a", metavar="A", help=text)
-    add_input(parser, "b", metavar="B", nargs="?", help=text)
+    add_input(parser, "b", metavar="B", nargs="?", help="as A")
     parser.add_argument(
         "--with", dest="other", choices=_BACKENDS, help="compare A with A on this backend, instead of B"
     )

@@ -35,7 +35,7 @@ def build_parser() -> argparse.ArgumentParser:
         epilog="Exit code 1 if something required is missing or broken.",
     )
     add_json(parser, FACTS, "the findings")
-    text = "empty the cache, or only these kinds of entry (as listed under cache)"
+    text = "empty the cache, or only remove these kinds of entries (listed under cache)"
     parser.add_argument("--clean", metavar="KIND", nargs="*", help=text)
     add_switch(parser, "--prune", "remove leftovers of unfinished work, and entries beyond the cache's size limit")
     add_overwrite(parser)

@@ -48,23 +48,23 @@ def build_parser() -> argparse.ArgumentParser:
         "differences or ratios; numbers may end in K, M, G. KEY: a key of the target, such as "
         "array.macs_per_cycle, or memory, prefer, sram_limit, quantize.",
     )
-    add_input(parser, "models", metavar="MODEL", nargs="*", help="models (default: as in the study file)")
-    add_input(parser, "--study", metavar="FILE.toml", help="study: models, vary, objective, constraint, options …")
+    add_input(parser, "models", metavar="MODEL", nargs="*", help="models (default: the models of --study)")
+    add_input(parser, "--study", metavar="FILE.toml", help="file with models, vary, objective, constraint, options …")
     parser.add_argument(
-        "--vary", metavar="KEY=VALUES", nargs="+", action="extend", default=[], help="axes of the search space"
+        "--vary", metavar="KEY=VALUES", nargs="+", action="extend", default=[], help="keys to vary, and their values"
     )
     add_input(
-        parser, "--target", metavar="NAME|FILE.toml", stdin=False, help="base machine that the axes modify (npu-256)"
+        parser, "--target", metavar="NAME|FILE.toml", stdin=False, help="base machine that --vary modifies (npu-256)"
     )
     parser.add_argument("--objective", metavar="MEASURE,…", help="measures to minimise (latency_ms,sram_peak_bytes)")
-    parser.add_argument("--constraint", metavar="MEASURE<=LIMIT", action="append", default=[], help="repeatable")
-    parser.add_argument("--memory", choices=("flash", "sram"), help="where constants are stored, unless varied")
-    parser.add_argument("--sampler", choices=("grid", "random", "bayes"), help="which points are tried (grid)")
-    parser.add_argument("--points", type=int, metavar="N", help="try at most this many")
+    parser.add_argument("--constraint", metavar="MEASURE<=LIMIT", action="append", default=[], help="limit; repeatable")
+    parser.add_argument("--memory", choices=("flash", "sram"), help="memory for constants, unless varied")
+    parser.add_argument("--sampler", choices=("grid", "random", "bayes"), help="method to choose points (grid)")
+    parser.add_argument("--points", type=int, metavar="N", help="limit on the number of points")
     parser.add_argument("--seed", type=int, metavar="N", help="random seed (0)")
     parser.add_argument("--jobs", type=int, metavar="N", default=1, help="processes (%(default)s)")
-    parser.add_argument("--scheduler", metavar="ADDRESS", help="use the workers of a Dask cluster instead")
-    add_output(parser, "--storage", metavar="FILE.sqlite", kind=STUDY, help="trials to store, and to resume from")
+    parser.add_argument("--scheduler", metavar="ADDRESS", help="run on the workers of a Dask cluster")
+    add_output(parser, "--storage", metavar="FILE.sqlite", kind=STUDY, help="file that keeps trials, to resume a study")
     add_output(parser, "-o", "--output", metavar="FILE.html", kind=PAGE, help="write the results as a page")
     add_json(parser, DOCUMENT, "the results")
     add_output(parser, "--csv", metavar="FILE", kind=TABLE, help="write one line per point")

@@ -97,13 +97,13 @@ def build_parser() -> argparse.ArgumentParser:
     run.add_argument("--PASS-NAME[=OPTIONS]", dest="_", action="store_true", help="run one pass; see --list-passes")
     add_before(run)
     run.add_argument("--run-pass", dest="steps", action=_Collect, help=argparse.SUPPRESS)
-    add_switch(run, "--run-reproducer", "run the passes named in the input, a reproducer written after a crash")
+    add_switch(run, "--run-reproducer", "run the passes that the input names: a reproducer of a crash")
     add_time_limit(parser)
     text = parser.add_argument_group("text")
     text.add_argument(
         "--constants",
         choices=("keep", "elide"),
-        help="print the bytes of large constants, or elide them (default: keep, on a terminal elide)",
+        help="print or elide the bytes of large constants (default: keep; on a terminal: elide)",
     )
     add_switch(text, "--print-op-generic", "print every operation in generic syntax")
     add_switch(text, "--print-no-properties", "in generic syntax, print properties as attributes")
@@ -140,7 +140,7 @@ def _add_lists(parser: argparse.ArgumentParser) -> None:
     add_switch(
         lists,
         "--list-patterns",
-        "list the patterns of passes with sources; if passes run, with the number of rewrites per pattern",
+        "list the patterns of passes with sources, and the number of rewrites if passes run",
     )
     add_switch(lists, "--list-stages", "list the stages in order, with their passes")
     add_switch(lists, "--list-targets", "list the values of --emit and --target")

@@ -49,7 +49,7 @@ def build_parser() -> argparse.ArgumentParser:
     for flag, metavar, text in (
         ("--graph-input", "M:S:I", "input of connected models: model, subgraph, index"),
         ("--graph-output", "M:S:I", "output of connected models: model, subgraph, index"),
-        ("--connect", "M:S:I=M:S:I,…", "an output, and the inputs connected to it"),
+        ("--connect", "M:S:I=M:S:I,…", "connect this output to these inputs"),
     ):
         pack.add_argument(flag, metavar=metavar, action="append", default=[], help=text)
     add_overwrite(pack)

@@ -36,7 +36,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--check", metavar="COMMAND", required=True, help="command that fails on the model")
     text = "smaller model: .circle, .tflite"
     add_output(parser, "-o", "--output", metavar="OUT", kind=MODEL_BY_NAME, required=True, help=text)
-    parser.add_argument("--match", metavar="TEXT", help="the command must also print this, to either stream")
+    parser.add_argument("--match", metavar="TEXT", help="text that the command must also print (stdout or stderr)")
     parser.add_argument("--timeout", type=float, default=60.0, metavar="S", help="limit of one run (%(default)s s)")
     parser.add_argument(
         "--max-checks", type=int, default=1000, metavar="N", help="maximum number of runs of the command (%(default)s)"

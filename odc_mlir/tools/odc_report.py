@@ -27,7 +27,7 @@ def build_parser() -> argparse.ArgumentParser:
     text = "file of odc-compile --json, or package"
     add_input(parser, "reports", metavar="REPORT", nargs="+", help=text)
     add_output(parser, "-o", "--output", metavar="FILE.html", kind=PAGE, help="write a page")
-    add_output(parser, "--csv", metavar="FILE", kind=NETWORK_CSV, help="write one line per report, in Vela's columns")
+    add_output(parser, "--csv", metavar="FILE", kind=NETWORK_CSV, help="write one line per report, with Vela's columns")
     add_output(parser, "--csv-operators", metavar="FILE", kind=LAYER_CSV, help="write one line per operator")
     parser.add_argument("--top", type=int, default=20, metavar="N", help="operators to print (%(default)s)")
     add_overwrite(parser)

@@ -87,7 +87,7 @@ def _add_data_flags(group: argparse._ArgumentGroup) -> None:
         action="append",
         default=[],
         metavar="NAME[,NAME]",
-        help="tensors inside the model, written to the file of --dump (default: a summary on stdout)",
+        help="intermediate tensors to write to the file of --dump (without --dump: a summary on stdout)",
     )
     add_switch(group, "--fixed_input", "use the same random inputs in every run")
     add_switch(group, "--force_float", "use float32 values for inputs and outputs of quantised models")
@@ -97,17 +97,17 @@ def _add_data_flags(group: argparse._ArgumentGroup) -> None:
         "--shape_run", metavar="SHAPES", default="", help="input shapes; takes precedence over --shape_prepare"
     )
     group.add_argument(
-        "--output_sizes", metavar="SIZES", default="", help="'[0,40,2,80]': capacity of output buffers, in bytes"
+        "--output_sizes", metavar="SIZES", default="", help="buffers: '[0,40,2,80]' gives output 2 80 bytes"
     )
     group.add_argument(
-        "--output_shape", metavar="SHAPES", default="", help="shapes of dumped outputs, in the same form"
+        "--output_shape", metavar="SHAPES", default="", help="shapes of dumped outputs, in the form of --shape_prepare"
     )
 
 
 def _add_measuring_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--num_runs", "-r", type=_natural, default=1, metavar="N", help="timed runs (%(default)s)")
     group.add_argument(
-        "--warmup_runs", "-w", type=_natural, default=0, metavar="N", help="untimed runs before (%(default)s)"
+        "--warmup_runs", "-w", type=_natural, default=0, metavar="N", help="untimed runs at the start (%(default)s)"
     )
     group.add_argument("--run_delay", "--t", type=int, default=-1, metavar="US", help="sleep between timed runs")
     group.add_argument("--gpumem_poll", "-g", action="store_true", help=argparse.SUPPRESS)

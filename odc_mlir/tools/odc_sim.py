@@ -35,12 +35,12 @@ def build_parser() -> argparse.ArgumentParser:
     add_switch(parser, "--samples", "loaded arrays have a leading sample axis, even if they fit as they are")
     add_output(parser, "--dump", metavar="FILE", kind=ARRAYS, help="outputs to an NPZ or HDF5 file")
     add_output(parser, "--trace", metavar="FILE.json", kind=TRACE, help="timeline, for chrome://tracing or Perfetto")
-    add_output(parser, "--assemble", metavar="OUT.npu", kind=SEGMENT, help="write the program of a listing and stop")
+    add_output(parser, "--assemble", metavar="OUT.npu", kind=SEGMENT, help="write the program of a listing, then stop")
     add_output(parser, "--stats", metavar="FILE.json", kind=COUNTERS, help="all counters")
     add_overwrite(parser)
     text = "stepped: the slow reference, cycle by cycle (%(default)s)"
     parser.add_argument("--mode", default="fast", choices=("fast", "stepped"), help=text)
-    text = "parity: one latency per transfer; strict: also a limited number of bursts in flight (%(default)s)"
+    text = "parity: each transfer has one latency; strict: bursts in flight are also limited (%(default)s)"
     parser.add_argument("--memory-model", default="parity", choices=("parity", "strict"), help=text)
     add_input(parser, "--target", metavar="NAME|FILE.toml", stdin=False, help="the NPU to run on (default: the file's)")
     parser.add_argument("--cycle-limit", type=int, metavar="N", help="fail if a run takes more than N cycles")

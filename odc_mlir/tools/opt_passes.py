@@ -226,7 +226,7 @@ def add_watch_options(parser: argparse.ArgumentParser) -> None:
             f"--print-ir-{when}", action="append", default=[], metavar="PASS", help=f"print the IR {when} this pass"
         )
         watch.add_argument(f"--print-ir-{when}-all", action="store_true", help=f"print the IR {when} each pass")
-    add_switch(watch, "--print-ir-after-change", "print changed IR after the passes of --print-ir-after, or after all")
+    add_switch(watch, "--print-ir-after-change", "print changed IR after all passes, or those of --print-ir-after")
     # xDSL's name for --print-ir-after-all.
     watch.add_argument("--print-between-passes", action="store_true", help=argparse.SUPPRESS)
     text = "print CPU time as a tree, longest first"

@@ -82,7 +82,7 @@ class QuantizeOptions:
 
     scheme: str = option("int8", "element types (int8)", choices=SCHEME_NAMES, applies_to=BY_SCHEME)
     max_drop: float | None = option(
-        None, "largest allowed loss of accuracy (or of PSNR, in dB)", COMMON, metavar="POINTS", most=math.inf
+        None, "largest allowed loss of accuracy, or of PSNR in dB", COMMON, metavar="POINTS", most=math.inf
     )
     io: str = option(
         FLOAT,
@@ -182,7 +182,7 @@ class QuantizeOptions:
         is_file=True,
     )
     # The flag sets it to False.
-    help: bool = option(True, "do not search for better accuracy", ACCURACY, flag="--no-help")
+    help: bool = option(True, "do not try steps that improve accuracy", ACCURACY, flag="--no-help")
     ranges: str = option(
         AUTO,
         "method to choose ranges (auto: minmax)",
@@ -192,7 +192,7 @@ class QuantizeOptions:
     )
     range_options: Mapping[str, Any] = option(
         dict,
-        "parameter of --ranges: low or high of percentile (high=99.9), batch or constant of moving-average; repeatable",
+        "parameter of --ranges: for percentile low or high (99.9), for moving-average batch or constant; repeatable",
         ACCURACY,
         flag="--range-option",
         metavar="NAME=NUMBER",
@@ -200,7 +200,7 @@ class QuantizeOptions:
     )
     scales: str = option(
         AUTO,
-        "scales in weight-only schemes: from the range of the weights, or with the least error of results",
+        "scales in weight-only schemes: by the range of weights, or by the least error of results",
         ACCURACY,
         choices=(AUTO, RANGE, FITTED),
         applies_to=OF_WEIGHTS,

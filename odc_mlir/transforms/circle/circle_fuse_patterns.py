@@ -1,4 +1,4 @@
-"""``circle-fuse-patterns``: replace groups of operators that compute a known function by one operator.
+"""``circle-fuse-patterns``: replace groups of operators by one operator that computes the same function.
 
 Before::
 

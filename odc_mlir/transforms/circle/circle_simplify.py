@@ -1,4 +1,4 @@
-"""``circle-simplify``: canonicalize operators, and fold the order of flattened images into weights.
+"""``circle-simplify``: canonicalize operators, and permute weights of layers instead of their inputs.
 
 Before::
 

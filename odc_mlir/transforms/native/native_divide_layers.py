@@ -1,4 +1,4 @@
-"""``native-divide-layers``: add a second function to a segment, which several threads run together.
+"""``native-divide-layers``: add a second function to a segment, where threads share large layers.
 
 Before, in a segment's module::
 

@@ -1,4 +1,4 @@
-"""``npu-allocate-memory``: assign addresses to buffers, in the arena by a solver over live ranges.
+"""``npu-allocate-memory``: assign addresses to buffers. A solver over live ranges packs the arena.
 
 Before::
 

@@ -1,4 +1,4 @@
-"""``npu-choose-tiles``: solve for the tilings of window operations and the tensors that stay in the tile buffer.
+"""``npu-choose-tiles``: choose tilings of window operations, and tensors that stay in the tile buffer.
 
 Before::
 

@@ -1,4 +1,4 @@
-"""``npu-cut-stripes``: compute chains of operations a few rows at a time, to fit in SRAM.
+"""``npu-cut-stripes``: divide chains of operations into stripes of a few rows that fit in SRAM.
 
 Before, if the SRAM limit leaves no room for the tensor between the two::
 

@@ -1,4 +1,4 @@
-"""``npu-elide-reshapes``: merge views of views, and remove views without effect.
+"""``npu-elide-reshapes``: merge consecutive views, and remove views without effect.
 
 Before::
 

@@ -1,4 +1,4 @@
-"""``npu-hoist-transfers``: move loads up to the point where the slots become free.
+"""``npu-hoist-transfers``: move each load up to the point where its slot becomes free.
 
 Before::
 

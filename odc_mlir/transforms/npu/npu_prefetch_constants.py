@@ -1,4 +1,4 @@
-"""``npu-prefetch-constants``: copy constants to SRAM before they are needed, planned over the whole program.
+"""``npu-prefetch-constants``: copy constants to SRAM early, by a plan for the whole program.
 
 Before::
 

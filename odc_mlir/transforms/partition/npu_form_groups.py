@@ -1,4 +1,4 @@
-"""``npu-form-groups``: mark operators that become one NPU operation and must stay together.
+"""``npu-form-groups``: mark groups of operators that become one NPU operation, to keep them together.
 
 Before::
 

@@ -1,4 +1,4 @@
-"""``quant-absorb-pairs``: remove rounding from a float model that was trained with rounding, and keep its parameters.
+"""``quant-absorb-pairs``: remove the rounding of quantisation-aware training, and keep scales and zero points.
 
 Before::
 

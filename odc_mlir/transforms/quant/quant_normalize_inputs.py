@@ -1,4 +1,4 @@
-"""``quant-normalize-inputs``: normalise the channels of a model's inputs before they share a scale.
+"""``quant-normalize-inputs``: normalise the channels of inputs, so that they can share a scale.
 
 Before, with ``moments`` of 0.3 ± 0.4 and 1200 ± 500 for the columns::
 

@@ -1,4 +1,4 @@
-"""``quant-round-weights``: replace the quantised weights of layers.
+"""``quant-round-weights``: replace the quantised weights of layers by given codes.
 
 Before, with a file that contains ``{"dense": [[13, -7], [0, 127]]}``::
 

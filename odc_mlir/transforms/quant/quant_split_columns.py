@@ -1,4 +1,4 @@
-"""``quant-split-columns``: move the large columns of an image of one channel to a second channel.
+"""``quant-split-columns``: move the columns of one-channel images that have large values to a second channel.
 
 Before, if the first of ten columns reaches 120 and all later columns reach 12, as in coefficients of a sound's
 spectrum::

@@ -135,6 +135,6 @@ def test_the_map_of_folders() -> None:
 def test_the_page_of_operators_says_how_text_names_properties() -> None:
     text = " ".join((REPOSITORY / "docs" / "operators.md").read_text().split())
     for name, (first, second) in PAIRS.items():
-        assert f"`{first}` and `{second}` as `{name}" in text
+        assert f"`{first}` and `{second}`: `{name}" in text
     for field, name in SHORT_NAMES.items():
-        assert f"`{field}` as `{name}`" in text
+        assert f"`{field}`: `{name}`" in text

@@ -246,7 +246,7 @@ def same_quant(node: Node, _: PlacementLimits) -> str | None:
 
 @rule("joined-quantisation")
 def joined_quant(node: Node, limits: PlacementLimits) -> str | None:
-    """Operands and result have the same scale and zero point; uint8 operands may differ and are requantised."""
+    """Operands and result have the same scale and zero point (uint8 operands may differ)."""
     operands = [t for t in node.operands if t is not None]
     usable = all(t.dtype == "uint8" and t.quant is not None and t.quant.per_tensor for t in operands)
     return None if usable and node.results[0].dtype == "uint8" else same_quant(node, limits)
@@ -374,7 +374,7 @@ def windows_meet_image(node: Node, _: PlacementLimits) -> str | None:
 
 @rule("softmax-result")
 def softmax_result(node: Node, _: PlacementLimits) -> str | None:
-    """The result has scale 1/256 and the smallest code as zero point (int16: 1/32768 and 0)."""
+    """The scale is 1/256 and the zero point the smallest code (int16: scale 1/32768, zero point 0)."""
     result = node.results[0]
     if result.dtype == "int16":
         found = result.quant

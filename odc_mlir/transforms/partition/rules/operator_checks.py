@@ -283,7 +283,7 @@ def centred_codes(node: Node, _: PlacementLimits) -> str | None:
 
 @rule("table")
 def by_table(node: Node, _: PlacementLimits) -> str | None:
-    """A table (for 16 bits an interpolated one) or a few instructions compute the function."""
+    """A table (for 16 bits, with interpolation) or a few instructions compute the function."""
     (dynamic,) = (i for i, t in enumerate(node.operands) if t is not None and not t.is_const)
     if node.operand(dynamic).dtype == "int16":
         return wide_function(node, dynamic)
@@ -337,7 +337,7 @@ def updated_axis(node: Node) -> int | None:
 
 @rule("position")
 def updated_slice(node: Node, _: PlacementLimits) -> str | None:
-    """The position is constant, or is a computed int32 and selects slices along one axis."""
+    """The position is constant, or it is a computed int32 that selects slices along one axis."""
     whole, part, start = node.operand(0), node.operand(1), node.operand(2)
     if start.is_const:
         return None
@@ -546,7 +546,7 @@ def matrix_sums(node: Node, _: PlacementLimits) -> str | None:
 
 @rule("matrix-scales")
 def matrix_scales(node: Node, _: PlacementLimits) -> str | None:
-    """Operands have one scale (a constant matrix on the right: or a scale per column)."""
+    """Operands have one scale. A constant right operand may have a scale per column."""
     left, right, result = node.operand(0), node.operand(1), node.results[0]
     if left.dtype != result.dtype or right.dtype not in CODES:
         return f"{left.name!r} is {left.dtype}, {right.name!r} {right.dtype}, {result.name!r} {result.dtype}"
