@@ -6,12 +6,16 @@ The metadata ``odc.source_lines`` is a JSON object of lists of tensor names by `
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from odc_mlir.errors import ModelError, OdcError, parsing
 
 NAME = "odc.source_lines"
+
+# Endings of names that the quantiser derives from names of tensors.
+_DERIVED = re.compile(r"_(re|de)?quantized(_\d+)?$")
 
 
 def encode(lines: Mapping[str, str]) -> bytes:
@@ -29,10 +33,10 @@ def decode(data: bytes | memoryview | None) -> dict[str, str]:
 
 
 def line_of(lines: Mapping[str, str], name: str) -> str | None:
-    """Return the source line of a tensor, or of the operator whose name is a prefix of the tensor's name."""
+    """Return the source line of a tensor, or of the tensor or operator that its name is derived from."""
     name = name.partition("#")[0]
     while name and name not in lines:
-        name = name.rpartition("/")[0]
+        name = _DERIVED.sub("", name) if _DERIVED.search(name) else name.rpartition("/")[0]
     return lines.get(name)
 
 

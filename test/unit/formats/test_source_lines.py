@@ -23,7 +23,17 @@ def test_other_bytes_are_refused(data: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("name", "line"),
-    [("a/b", "model.py:3"), ("a/b/conv_2d_3", "model.py:3"), ("d#5", "other.py:1"), ("a", None), ("", None)],
+    [
+        ("a/b", "model.py:3"),
+        ("a/b/conv_2d_3", "model.py:3"),
+        ("d#5", "other.py:1"),
+        ("d_quantized", "other.py:1"),
+        ("a/b/relu_requantized_2", "model.py:3"),
+        ("a_quantized", None),
+        ("_quantized", None),
+        ("a", None),
+        ("", None),
+    ],
 )
 def test_parts_of_an_operator_have_its_line(name: str, line: str | None) -> None:
     assert line_of(LINES, name) == line
