@@ -122,6 +122,13 @@ def _misfit(position: int, info: TensorInfo, array: Array, hint: str | None = No
     shape, given = info.shape, array.shape
     if hint is None and shape and given and shape[0] == 1 < given[0] and shape[1:] == given[1:]:
         hint = "give one sample at a time; commands take several with --samples"
+    if hint is None and shape and len(shape) == len(given) == 4:
+        if given[1:] == (*shape[2:], shape[1]):
+            hint = (
+                "its channels come last: use transpose(0, 3, 1, 2), or change the model: odc-optimize --io-layout nhwc"
+            )
+        elif given[1:] == (shape[3], *shape[1:3]):
+            hint = "its channels come first: use transpose(0, 2, 3, 1)"
     expected = type_text(ResultType(info.dtype, info.shape))
     seen = type_text(ResultType(array.dtype.name, array.shape))
     return InputError(f"input {position} must be {expected}, not {seen}", tensor=info.name, hint=hint)

@@ -54,6 +54,20 @@ def test_several_samples_at_once_are_told_how(shape: tuple[int, ...], is_named: 
     assert ("--samples" in str(caught.value)) is is_named
 
 
+@pytest.mark.parametrize(
+    ("shape", "remedy"),
+    [
+        ((12, 4, 5, 3), r"channels come last: use transpose\(0, 3, 1, 2\).*--io-layout nhwc"),
+        ((1, 5, 3, 4), r"channels come first: use transpose\(0, 2, 3, 1\)$"),
+        ((1, 3, 5, 4), r"\(tensor 'x'\)$"),
+    ],
+)
+def test_images_in_another_layout_are_told_how(shape: tuple[int, ...], remedy: str) -> None:
+    with pytest.raises(InputError, match=remedy) as caught:
+        bind_inputs([TensorInfo("x", "float32", (1, 3, 4, 5))], [np.zeros(shape, np.float32)])
+    assert "must be float32[1, 3, 4, 5]" in str(caught.value)
+
+
 @pytest.mark.parametrize("order", ["<", ">"])
 def test_any_byte_order_will_do(order: str) -> None:
     (bound,) = bind_inputs([X], [np.array([[1.5, -2]], f"{order}f4")])
