@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from odc_mlir.errors import OptionError, UnsupportedError
 from odc_mlir.formats.kinds import FOLDER
-from odc_mlir.tools.common import EXIT_USAGE, base_parser, guarded, run_tool, tool
+from odc_mlir.tools.common import EXIT_USAGE, MODEL_FORMATS, base_parser, guarded, run_tool, tool
 from odc_mlir.tools.files import add_input, add_overwrite
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def build_parser() -> argparse.ArgumentParser:
         "Bring a model to a device: lint it, quantise it if it is float, compile it, compare the package with the "
         f"compiled model on samples, and write a page about it. `{PROGRAM} COMMAND` runs one of the commands alone.",
     )
-    add_input(parser, "model", metavar="MODEL", stdin=False, help=".circle or .tflite file, or nnpackage")
+    add_input(parser, "model", metavar="MODEL", stdin=False, help=f"model {MODEL_FORMATS}")
     add_input(
         parser, "--calibration", metavar="DATA", stdin=False, help="samples of the inputs; a float model needs them"
     )

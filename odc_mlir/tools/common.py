@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 EXIT_OK, EXIT_USER, EXIT_USAGE, EXIT_BUG = 0, 1, 2, 3
+# Formats of model files, and of files of input arrays, for help texts.
+MODEL_FORMATS = "(.circle, .tflite, .mlir, .pt2, nnpackage)"
+ARRAY_FORMATS = "NPZ, NPY or HDF5"
 _LONGEST_SECONDS = 1e8
 _AGAIN_SECONDS = 0.5
 

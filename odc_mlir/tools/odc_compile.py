@@ -15,6 +15,7 @@ from odc_mlir.formats.quantities import count_text, counted, model_name, share_t
 from odc_mlir.quantizer.policy.declarations import SCHEME_NAMES
 from odc_mlir.tools import quantizing
 from odc_mlir.tools.common import (
+    MODEL_FORMATS,
     UsageError,
     add_before,
     add_verify_each,
@@ -46,7 +47,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of ``odc-compile``."""
     parser = base_parser(
         "odc-compile",
-        "Compile a model (.circle, .tflite, .mlir, .pt2, nnpackage) for an NPU, or for a processor (cpu).",
+        f"Compile a model {MODEL_FORMATS} for an NPU, or for a processor (cpu).",
         epilog="An operator that the NPU cannot run stays on the host; the summary and the reports say why. "
         "The summary simulates one inference; -q skips it.",
         renamed={"--report-json": ("--json", bool), "--emit": ("--stage", lambda value: value not in _FORMATS)},

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from odc_mlir.errors import InputError, OptionError, did_you_mean
 from odc_mlir.formats.kinds import json_kind
 from odc_mlir.formats.quantities import aligned, counted, distinct_cuts
-from odc_mlir.tools.common import EXIT_OK, EXIT_USER, UsageError, base_parser, tool
+from odc_mlir.tools.common import ARRAY_FORMATS, EXIT_OK, EXIT_USER, MODEL_FORMATS, UsageError, base_parser, tool
 from odc_mlir.tools.files import add_execution_flags, add_input, add_json, add_output, add_overwrite, add_switch, shown
 
 if TYPE_CHECKING:
@@ -39,13 +39,13 @@ def build_parser() -> argparse.ArgumentParser:
         epilog="Outputs are matched by position, other tensors by name. Exit code 0: all agree; 1: some differ.",
     )
     backends = ", ".join(_BACKENDS)
-    text = f"a model file or package, FILE@BACKEND, or a BACKEND ({backends}) for the file of the other argument"
+    text = f"a model {MODEL_FORMATS}, FILE@BACKEND, or a BACKEND ({backends}) for the file of the other argument"
     add_input(parser, "a", metavar="A", help=text)
     add_input(parser, "b", metavar="B", nargs="?", help="as A")
     parser.add_argument(
         "--with", dest="other", choices=_BACKENDS, help="compare A with A on this backend, instead of B"
     )
-    add_input(parser, "--load", "-l", metavar="DATA", help="inputs from an NPZ or HDF5 file (default: random)")
+    add_input(parser, "--load", "-l", metavar="DATA", help=f"inputs from an {ARRAY_FORMATS} file (default: random)")
     add_input(parser, "--load-b", metavar="DATA", help="other inputs for B, with as many samples as --load")
     add_switch(parser, "--samples", "loaded arrays have a leading sample axis, even if they fit as they are")
     text = "load at most N samples, from data of any form that calibration accepts"

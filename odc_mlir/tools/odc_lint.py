@@ -6,7 +6,7 @@ import argparse
 
 from odc_mlir.formats.kinds import json_kind
 from odc_mlir.formats.quantities import counted, distinct_cuts
-from odc_mlir.tools.common import EXIT_USER, add_time_limit, base_parser, tool
+from odc_mlir.tools.common import EXIT_USER, MODEL_FORMATS, add_time_limit, base_parser, tool
 from odc_mlir.tools.files import add_input, add_json, add_overwrite, add_switch
 
 FINDINGS = json_kind("findings about a model", "findings")
@@ -18,7 +18,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of ``odc-lint``."""
     parser = base_parser(
         "odc-lint",
-        "Find properties of a model (.circle, .tflite, .mlir, .pt2, nnpackage) that cost accuracy or speed, such as "
+        f"Find properties of a model {MODEL_FORMATS} that cost accuracy or speed, such as "
         "operators that no NPU supports. Each finding has a remedy. The model is neither changed nor run.",
         renamed={"--report-json": ("--json", bool)},
     )

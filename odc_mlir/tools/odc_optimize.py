@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from odc_mlir.errors import ModelError
 from odc_mlir.formats.kinds import MODEL_BY_NAME, json_kind
 from odc_mlir.formats.quantities import counted
-from odc_mlir.tools.common import UsageError, base_parser, tool
+from odc_mlir.tools.common import ARRAY_FORMATS, MODEL_FORMATS, UsageError, base_parser, tool
 from odc_mlir.tools.files import add_any_reader, add_input, add_json, add_output, add_overwrite, add_switch
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     parser = base_parser(
         "odc-optimize",
-        "Rewrite a model (.circle, .tflite, .mlir, nnpackage) into an equivalent, cheaper one.",
+        f"Rewrite a model {MODEL_FORMATS} into an equivalent, cheaper one.",
         epilog="Without a rewrite's flag: --O1. Exit code 1, and OUT is not written, if --verify finds a difference.",
         renamed={"--report-json": ("--json", bool)},
     )
@@ -39,7 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--io-layout", choices=("keep", "nhwc"), default="keep", help=text)
     parser.add_argument("--max-rewrites", type=int, metavar="N", help="stop after this many rewrites, to bisect")
     add_switch(parser, "--verify", "run both models on the same inputs and compare them")
-    add_input(parser, "--load", metavar="DATA", help="inputs to verify on: an NPZ or HDF5 file (default: random)")
+    add_input(parser, "--load", metavar="DATA", help=f"inputs to verify on: an {ARRAY_FORMATS} file (default: random)")
     add_json(parser, REPORT, "the rewrites")
     groups = {
         O1: parser.add_argument_group("rewrites of level O1"),

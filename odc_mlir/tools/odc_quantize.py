@@ -23,7 +23,7 @@ from odc_mlir.formats.quantities import (
 )
 from odc_mlir.quantizer.policy.declarations import ACCURACY, BUDGET, FULL_SCHEMES, LIMITS, TYPES, in_group
 from odc_mlir.tools import quantizing
-from odc_mlir.tools.common import UsageError, base_parser, idle_option, tool
+from odc_mlir.tools.common import MODEL_FORMATS, UsageError, base_parser, idle_option, tool
 from odc_mlir.tools.files import add_any_reader, add_input, add_json, add_output, add_overwrite, add_switch, shown
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of ``odc-quantize``."""
     parser = base_parser(
         "odc-quantize",
-        "Quantise a float model (.circle, .tflite, .mlir, nnpackage) and check its accuracy.",
+        f"Quantise a float model {MODEL_FORMATS} and check its accuracy.",
         epilog="If the accuracy limit is missed, the exit code is 1 and OUT is not written, "
         "unless --allow-accuracy-loss is given.",
         renamed={"--report-json": ("--json", bool)},

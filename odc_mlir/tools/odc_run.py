@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from odc_mlir.errors import InputError, OptionError, UnsupportedError
 from odc_mlir.formats.kinds import ARRAYS, PROFILE, TRACE, UNKNOWN
 from odc_mlir.formats.quantities import bytes_of, counted
-from odc_mlir.tools.common import base_parser, size, tool
+from odc_mlir.tools.common import ARRAY_FORMATS, MODEL_FORMATS, base_parser, size, tool
 from odc_mlir.tools.files import add_execution_flags, add_input, add_output, add_overwrite, add_switch
 from odc_mlir.tools.generating import add_generation_flags, generate_text
 from odc_mlir.tools.measure import TIMES, csv_path, telling
@@ -35,7 +35,7 @@ _MOST_DIGITS = 9  # limit on the digits of a number of runs
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of ``odc-run``."""
-    parser = base_parser("odc-run", "Run a .circle or .tflite model, or an nnpackage directory or zip.")
+    parser = base_parser("odc-run", f"Run a model {MODEL_FORMATS}.")
     add_input(parser, "model", metavar="MODEL_OR_PACKAGE", help="model file or package")
     add_overwrite(parser)
     where = parser.add_argument_group("where to run")
@@ -62,7 +62,7 @@ def _add_data_flags(group: argparse._ArgumentGroup) -> None:
         "--load",
         "-l",
         metavar="DATA",
-        help="inputs from an NPZ (in_0, in_1, … or the names of inputs) or HDF5 file",
+        help=f"inputs from an {ARRAY_FORMATS} file (NPZ: in_0, in_1, … or the names of inputs)",
     )
     add_input(
         group, "--load:raw", dest="load_raw", metavar="PREFIX", stdin=False, help="inputs from PREFIX.0, PREFIX.1 ..."

@@ -24,7 +24,7 @@ from odc_mlir.quantizer.policy.declarations import (
     flag_of,
     in_group,
 )
-from odc_mlir.tools.common import size
+from odc_mlir.tools.common import ARRAY_FORMATS, size
 from odc_mlir.tools.files import add_input, add_output, add_switch
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _argument(name: str) -> str:
 
 def add_common_flags(group: argparse._ArgumentGroup) -> None:
     """Add the flags of every command that quantises."""
-    text = "samples: .npz, HDF5, a folder of raw files or images, a text file that lists raw files, or random"
+    text = f"samples: {ARRAY_FORMATS}, a folder of raw files or images, a text file that lists raw files, or random"
     add_input(group, "--calibration", metavar="DATA", help=text)
     add_switch(group, "--labels", "measure accuracy: labels are array y of the samples' file")
     add_options(group, in_group(COMMON))
