@@ -7,7 +7,6 @@ NPUs, processors and targets of plugins share this code. :mod:`odc_mlir.backends
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -63,16 +62,9 @@ VERIFICATIONS: tuple[Verify, ...] = ("stages", "passes", "run")
 _LISTED_OPERATORS = 8  # limit on host operators in an error message
 
 
-def module_of(source: ModelSource | ModuleOp) -> ModuleOp:
-    """Return ``source`` if it is a module, or load it from a model or IR text. Raises OdcError."""
-    if not isinstance(source, str | os.PathLike | bytes | bytearray | memoryview | ModuleOp):
-        raise OptionError(f"a {type(source).__name__} is not a model", hint="give a file, its bytes or a module")
-    return source if isinstance(source, ModuleOp) else load(source)
-
-
 def model_bytes(source: ModelSource | ModuleOp) -> bytes:
     """Export a module in the circle dialect, or IR text, as a Circle file. Raises OdcError."""
-    return bytes(write_model(export_circle.export_model(module_of(source))))
+    return bytes(write_model(export_circle.export_model(load(source))))
 
 
 def has_programs(module: ModuleOp) -> bool:

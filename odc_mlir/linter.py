@@ -139,7 +139,7 @@ def lint(model: ModelSource | Package | ModuleOp, *, target: str | None = None) 
     chosen = None if target is None else LintTarget.named(target)
     held = tuple(map(LintTarget.named, targets.names())) if chosen is None else (chosen,)
     with typed_errors(_STAGE):
-        module = model if isinstance(model, ModuleOp) else loading.load(model)
+        module = loading.load(model)
         subject = LintedModel(module, held, chosen)
         return Findings(finding for check in _CHECKS for finding in check(subject))
 

@@ -13,6 +13,7 @@ from odc_mlir.errors import ModelError, OptionError
 from odc_mlir.formats.circle.reader import identify, read_model
 from odc_mlir.formats.package import ModelSource, is_program
 from odc_mlir.frontend import import_circle
+from odc_mlir.frontend.export_circle import ModelFile
 from odc_mlir.runtime.package import Package, model_of
 from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.diagnostics import typed_errors, verify_module
@@ -30,12 +31,19 @@ def import_model(source: ModelSource | Package) -> ModuleOp:
     return import_circle.import_model(read_model(model_of(source)))
 
 
-def load(model: ModelSource | Package) -> ModuleOp:
+def load(model: Any) -> ModuleOp:
     """Load a model file, IR text, a package or a PyTorch program (``.pt2``), by its content. Raises OdcError.
+
+    A ``torch.export.ExportedProgram`` is converted. A module, and the module in a result of ``quantize`` or
+    ``optimize``, is returned unchanged. Anything else is an OptionError.
 
     PyTorch evaluates expressions in programs. Therefore load only trusted programs. Only files with this suffix are
     read as programs. Tensors with no name, or with a name already used in the function, get new names.
     """
+    if isinstance(model, ModuleOp | ModelFile):
+        return model if isinstance(model, ModuleOp) else model.model
+    if not isinstance(model, str | os.PathLike | bytes | bytearray | memoryview | Package):
+        return _from_object(model)
     if not isinstance(model, Package) and is_program(model):
         from odc_mlir.frontend.torch.importer import read_program
 
@@ -78,11 +86,11 @@ def load_ipython_extension(shell: Any) -> None:
     shell.display_formatter.formatters["text/html"].for_type(ModuleOp, show)
 
 
-def copied(model: ModelSource | Package | ModuleOp) -> ModuleOp:
-    """Return a module that the caller may change: a copy of ``model``, or a newly loaded module."""
-    if not isinstance(model, ModuleOp):
+def copied(model: Any) -> ModuleOp:
+    """Return a module that the caller may change: a copy of a module, or a newly loaded one (see :func:`load`)."""
+    if not isinstance(model, ModuleOp | ModelFile):
         return load(model)
-    module = clone_module(model)
+    module = clone_module(load(model))
     tell_apart(module)
     return module
 
@@ -101,6 +109,17 @@ def from_torch(module: Any, example_inputs: Any = None, dynamic_shapes: Any = No
         raise OptionError(f"via is {via!r}, allowed: 'export', 'tico'")
     program = importer.exported(module, example_inputs, dynamic_shapes)
     return _imported(program) if via == "export" else load(importer.convert_with_tico(program))
+
+
+def _from_object(model: Any) -> ModuleOp:
+    """Convert an exported program. Class names tell, because this module works without PyTorch. Raises OptionError."""
+    kinds = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(model).__mro__}
+    if "torch.export.exported_program.ExportedProgram" in kinds:
+        return _imported(model)
+    hint = "give a file, its bytes or a module"
+    if "torch.nn.modules.module.Module" in kinds:
+        hint = "convert it: odc_mlir.from_torch(module, example_inputs)"
+    raise OptionError(f"an object of type {type(model).__name__} is not a model", hint=hint)
 
 
 def _imported(program: Any) -> ModuleOp:

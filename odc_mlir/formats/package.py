@@ -230,6 +230,9 @@ def parse_package(members: Mapping[str, bytes], location: str) -> PackageFiles:
         if MANIFEST_PATH not in members:
             holds_arrays = members and all(name.endswith(".npy") for name in members)
             found = "it is an .npz file of arrays" if holds_arrays else f"it has no {MANIFEST_PATH}"
+            if any(name.endswith("data.pkl") for name in members):
+                hint = "export the module with torch.export.save, or convert it with odc_mlir.from_torch"
+                raise PackageError("this is a PyTorch checkpoint, which has no exported graph", hint=hint)
             raise PackageError(f"not an nnpackage: {found}")
         manifest = parse_manifest(members[MANIFEST_PATH])
         for path in (*manifest.models, *([manifest.plan] if manifest.plan else [])):

@@ -296,7 +296,7 @@ def embed_ranges(
 
 
 def _digest(model: Source) -> str:
-    return "" if isinstance(model, ModuleOp) else content_digest(model)
+    return content_digest(model) if isinstance(model, str | os.PathLike | bytes) else ""
 
 
 def check_of_model(records: Records, model: Model, digest: str, where: str | None = None) -> None:

@@ -161,7 +161,7 @@ def open_executor(
     context = None if choices == Context() else choices
     options: dict[str, Any] = {"context": context, "strict": strict, "max_bytes": max_bytes, "resize": resize}
     host = backend if backend in ("litert", "onert") else "host"
-    source, model = model, _runnable(model)
+    source, model = model, runnable(model)
     # A lowered module runs unchanged or not at all.
     options["strict"] = strict = strict or (isinstance(model, Package) and not isinstance(source, Package))
     subgraph = 0 if signature is None else subgraph_of(_model_records(model).signatures, signature)
@@ -200,7 +200,7 @@ def _trusted(package: Package) -> Package:
     return package.replacement
 
 
-def _runnable(model: ModelSource | Module | Package) -> ModelSource | Package:
+def runnable(model: Any) -> ModelSource | Package:
     """Return an executable form of ``model``: a file or package unchanged, IR as a file or, if lowered, a package."""
     if isinstance(model, Package):
         return model
@@ -209,9 +209,9 @@ def _runnable(model: ModelSource | Module | Package) -> ModelSource | Package:
             return bytes(model)
     elif isinstance(model, (str, os.PathLike)) and (not Path(model).is_file() or holds_model(Path(model))):
         return model
-    from odc_mlir import compiler
+    from odc_mlir import compiler, loading
 
-    module = compiler.module_of(model)
+    module = loading.load(model)
     if not compiler.has_programs(module):
         return compiler.model_bytes(module)
     files = compiler.package(module)
@@ -245,9 +245,9 @@ def native_in_place(model: Any, *, strict: bool) -> Package:
 
 def with_lifted_variables(model: bytes) -> bytes:
     """Return the model with variables of constant initial value converted to declared states."""
-    from odc_mlir import compiler
+    from odc_mlir import compiler, loading
 
-    return compiler.model_bytes(compiler.run_passes(compiler.module_of(model), "odc-lift-variables"))
+    return compiler.model_bytes(compiler.run_passes(loading.load(model), "odc-lift-variables"))
 
 
 def _open(model: ModelSource | Package, custom_ops: CustomOps | None) -> Package | Graph:
@@ -269,11 +269,11 @@ def load_package(path: str | os.PathLike[str], *, trust_code: bool = False) -> P
     return Package.from_path(path, trust_code=trust_code)
 
 
-def load(path: ModelSource) -> Module:
-    """Load the model at ``path`` (.circle, .tflite, .mlir or nnpackage) as a module. Raises OdcError."""
+def load(model: Any) -> Module:
+    """Load a model file, package or PyTorch program as a module (see :func:`odc_mlir.loading.load`)."""
     from odc_mlir import loading
 
-    return loading.load(path)
+    return loading.load(model)
 
 
 def compile(
@@ -298,6 +298,7 @@ def compile(
 ) -> Package:
     """Compile a quantised model, or a float model with ``quantize``, for an NPU, a processor or a plugin's target.
 
+    ``model``: a file, its bytes, a module, a result of :func:`quantize`, or a ``torch.export.ExportedProgram``.
     ``target``: a shipped NPU or a .toml file, ``cpu`` (this machine) or a shipped processor, or a codegen plugin's
     ``NAME`` or ``NAME-gen``, which rejects options that it does not support. ``memory``: memory of constants, flash or
     sram. ``prefer``: performance, memory, compile-time or fewest-cycles. ``sram_limit``: in bytes, or ``"100K"``

@@ -15,7 +15,7 @@ from torch import nn
 import odc_mlir
 from odc_mlir.compiler import model_bytes
 from odc_mlir.dialects.odc import states_of
-from odc_mlir.errors import ModelError, OptionError, UnsupportedError
+from odc_mlir.errors import ModelError, OptionError, PackageError, UnsupportedError
 from odc_mlir.runtime import Session
 
 
@@ -141,8 +141,15 @@ def test_a_program_and_its_file_are_models(tmp_path: Path) -> None:
     program = torch.export.export(module, (x,))
     torch.export.save(program, tmp_path / "model.pt2")
     wanted = module(x).detach().numpy()
-    for model in (odc_mlir.from_torch(program), odc_mlir.load(tmp_path / "model.pt2")):
+    for model in (program, odc_mlir.from_torch(program), tmp_path / "model.pt2"):
         np.testing.assert_allclose(run(model, x)[0], wanted, rtol=1e-6)
+        np.testing.assert_allclose(run(odc_mlir.compile(model), x)[0], wanted, rtol=1e-6)
+        np.testing.assert_allclose(run(odc_mlir.optimize(odc_mlir.load(model)), x)[0], wanted, rtol=1e-6)
+        assert odc_mlir.lint(model) == odc_mlir.lint(odc_mlir.load(model))
+        quantised = odc_mlir.quantize(model, calibration=[[x.numpy()]] * 8, help=False)
+        for source in (model, quantised, odc_mlir.compile(quantised)):
+            with Session(source) as session:
+                np.testing.assert_allclose(session.infer([x.numpy()])[0], wanted, atol=0.05)
 
 
 def test_all_that_cannot_be_converted_is_listed() -> None:
@@ -163,7 +170,13 @@ def test_all_that_cannot_be_converted_is_listed() -> None:
         assert part in text
 
 
-def test_mistakes_of_the_caller() -> None:
+def test_mistakes_of_the_caller(tmp_path: Path) -> None:
+    for function in (odc_mlir.load, odc_mlir.compile, Session):
+        with pytest.raises(OptionError, match=r"Linear is not a model.*from_torch\(module, example_inputs\)"):
+            function(nn.Linear(3, 2))
+    torch.save(nn.Linear(3, 2).state_dict(), tmp_path / "model.pt")
+    with pytest.raises(PackageError, match=r"PyTorch checkpoint.*torch\.export\.save"):
+        odc_mlir.load(tmp_path / "model.pt")
     with pytest.raises(OptionError, match="example_inputs is missing"):
         odc_mlir.from_torch(nn.ReLU())
     with pytest.raises(OptionError, match="allowed: 'export', 'tico'"):
@@ -253,13 +266,14 @@ def test_a_quantised_residual_block_runs_on_the_npu_with_its_own_scales() -> Non
 
 
 def test_reports_and_errors_of_the_compiler_name_lines_of_the_model() -> None:
-    module = nn.Sequential(nn.Conv2d(4, 4, 3), nn.ReLU(), Fn(lambda m, x: torch.atan(x)))
+    module = nn.Sequential(nn.Conv2d(4, 4, 3), nn.ReLU(), Fn(lambda m, x: torch.atan(F.log_softmax(x, 1))))
     converted = odc_mlir.from_torch(module, torch.zeros(1, 4, 8, 8))
     samples = [[np.random.default_rng(seed).standard_normal((1, 4, 8, 8)).astype(np.float32)] for seed in range(8)]
     quantised = odc_mlir.quantize(converted, scheme="int8", calibration=samples, target="npu-256", help=False).model
     package = odc_mlir.compile(odc_mlir.load(model_bytes(quantised)), target="npu-256")
     layers = {layer["op"]: layer.get("source", "") for layer in package.report["layers"]}
     assert "test_import.py:" in layers["ATAN2"]
+    assert layers["LOG_SOFTMAX"] == layers["ATAN2"]
     assert "torch/nn/modules/" in layers["CONV_2D"]
     with pytest.raises(UnsupportedError, match=r"'atan\S*' at \S*test_import.py:\d+ \("):
         odc_mlir.compile(quantised, target="npu-256", strict=True)

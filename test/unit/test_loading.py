@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+import odc_mlir
 from odc_mlir import loading, samples
-from odc_mlir.errors import ModelError
+from odc_mlir.errors import ModelError, OptionError
 
 
 @pytest.mark.parametrize("content", [b"", b"CIR0", bytes(range(64)), b"\xff\xfe" * 40])
@@ -28,6 +29,19 @@ def test_other_text_is_called_no_model_in_a_line(text: str, tmp_path: Path) -> N
     path.write_text(text)
     with pytest.raises(ModelError, match=r"^this text is not a model \(in [^\n]*\); give [^\n]*$"):
         loading.load(path)
+
+
+@pytest.mark.parametrize("entry", ["load", "compile", "quantize", "lint", "optimize"])
+@pytest.mark.parametrize("model", [7, None, [b"CIR0"]])
+def test_other_objects_are_called_no_model(entry: str, model: Any) -> None:
+    with pytest.raises(OptionError, match=f"type {type(model).__name__} is not a model"):
+        getattr(odc_mlir, entry)(model)
+
+
+def test_a_result_of_the_optimiser_is_a_model() -> None:
+    optimized = odc_mlir.optimize(samples.path("digits_cnn_int8.circle"))
+    assert loading.load(optimized) is loading.load(optimized.model) is optimized.model
+    assert loading.copied(optimized) is not optimized.model
 
 
 def test_a_missing_file_is_an_error_that_names_it(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.kinds import MODEL
 from odc_mlir.formats.manifest import CONFIG_PATH
 from odc_mlir.formats.outputs import write_output
-from odc_mlir.formats.package import PackageFiles, is_package, read_original
+from odc_mlir.formats.package import PackageFiles, is_package, is_program, read_original
 from odc_mlir.formats.plan import HostStep, Plan, SegmentStep
 from odc_mlir.ops.context import Context
 from odc_mlir.ops.registry import CustomOps, default_custom_ops
@@ -505,6 +505,12 @@ def source_from_path(path: str | os.PathLike[str]) -> Source:
     if len(os.fsencode(text)) > _MAX_PATH_BYTES:
         raise SessionError(f"the path is longer than {_MAX_PATH_BYTES} bytes")
     place = Path(text)
+    if place.is_file() and is_program(place):
+        from odc_mlir.runtime.api import runnable
+
+        data = runnable(place)
+        assert isinstance(data, bytes), "a program has no compiled parts"
+        return source_from_bytes(data)
     if not is_package(place):
         stamp = _stamp(place)
         return Source(read_model(text), place, stamp=stamp)

@@ -32,11 +32,11 @@ INFORMATION = ("VERSION",)
 class Session:
     """A model and the model's life cycle, from loading to running.
 
-    ``model``: a .circle or .tflite file, an nnpackage (folder, zip or :class:`~odc_mlir.Package`), or the bytes of a
-        model file. If no model is given, the session waits for load_model_from_file. ``backends`` and ``workspace``: as
-        in set_available_backends and set_workspace. ``strict``: every fallback is an error. ``settings`` take
-        precedence over the environment and the package's config.cfg. ``max_bytes`` limits the activations of a run.
-        ``trust_code``: allow machine code that was not compiled on this machine.
+    ``model``: a model file, an nnpackage (folder, zip or :class:`~odc_mlir.Package`), or anything else that
+        :func:`odc_mlir.load` accepts. If no model is given, the session waits for load_model_from_file. ``backends``
+        and ``workspace``: as in set_available_backends and set_workspace. ``strict``: every fallback is an error.
+        ``settings`` take precedence over the environment and the package's config.cfg. ``max_bytes`` limits the
+        activations of a run. ``trust_code``: allow machine code that was not compiled on this machine.
 
     In short: ``with Session(path) as session: outputs = session.infer([array])``. On-device compilation runs in the
     background of that call. Threads that share a session take turns. Separate sessions run in parallel. Failures are
@@ -49,7 +49,7 @@ class Session:
 
     def __init__(
         self,
-        model: str | os.PathLike[str] | bytes | bytearray | memoryview | Package | None = None,
+        model: Any = None,
         backends: str | None = None,
         *,
         workspace: str | os.PathLike[str] | None = None,
@@ -65,6 +65,10 @@ class Session:
         self._take(Loader(self._choices))
         if workspace is not None:
             self.set_workspace(workspace)
+        if not isinstance(model, str | os.PathLike | bytes | bytearray | memoryview | Package | None):
+            from odc_mlir.runtime.api import runnable
+
+            model = runnable(model)
         if isinstance(model, Package):
             self._adopt(loading.Source(model.model, package=model, config=model.files.config))
             self._core.enter("load", State.MODEL_LOADED)

@@ -172,6 +172,7 @@ def zipped(*names: str) -> bytes:
         (b"\x08\0\0\0CIR0", "truncated or corrupt"),
         (b"ONPU", "header"),
         (zipped("in_0.npy"), "not an nnpackage: it is an .npz file of arrays"),
+        (zipped("model/data.pkl", "model/data/0"), "a PyTorch checkpoint, which has no exported graph"),
         (zipped("x", "in_0.npy"), "not an nnpackage: it has no metadata/MANIFEST"),
         (None, "file does not exist"),
     ],

@@ -115,6 +115,15 @@ def test_loading_from_everything(tmp_path: Path) -> None:
             np.testing.assert_array_equal(session.infer([A, B])[0], SUM)
 
 
+def test_a_module_in_memory_is_a_model() -> None:
+    module = odc_mlir.load(model_bytes(add_model()))
+    for source in (module, odc_mlir.optimize(module)):
+        with Session(source) as session:
+            np.testing.assert_array_equal(session.infer([A, B])[0], SUM)
+    with pytest.raises(OptionError, match="type list is not a model"):
+        Session([module])
+
+
 @pytest.mark.parametrize(
     ("source", "error", "message"),
     [
