@@ -165,10 +165,8 @@ def aim_at_best(names: Sequence[str], model: ModelFile | None) -> Aim:
     Raises the errors of :func:`aim_at`.
     """
     if not names:
-        raise UnsupportedError(
-            "there is no device, and no code generator for the processor",
-            hint=f"{HINT}, or name a target (ODC_TARGET=npu-256 is simulated)",
-        )
+        hint = f"{HINT}, or name a target (ODC_TARGET=npu-256 is simulated)"
+        raise UnsupportedError("there is no device, and no code generator for the processor", hint=hint)
     notes: list[str] = []
     first: Aim | None = None
     for index, name in enumerate(names):
