@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from odc_mlir.errors import OptionError, UnsupportedError
 from odc_mlir.formats.kinds import FOLDER
 from odc_mlir.tools.common import EXIT_USAGE, MODEL_FORMATS, base_parser, guarded, run_tool, tool
-from odc_mlir.tools.files import add_input, add_overwrite
+from odc_mlir.tools.files import add_input, add_overwrite, add_switch
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 PROGRAM = "odc-mlir"
 SHELLS = ("bash", "zsh", "fish")
 _COMPARED = "4"  # samples; simulating one may take seconds
+_OF_QUANTIZING = ("scheme", "io", "evaluation", "labels")  # options that odc-quantize gets
 
 
 def commands() -> dict[str, str]:
@@ -126,6 +127,8 @@ def _copy_samples(arguments: argparse.Namespace) -> None:
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of ``odc-mlir MODEL``."""
+    from odc_mlir.tools.quantizing import add_options
+
     parser = base_parser(
         PROGRAM,
         "Bring a model to a device: lint it, quantise it if it is float, compile it, compare the package with the "
@@ -139,6 +142,14 @@ def build_parser() -> argparse.ArgumentParser:
         "-o", "--output", metavar="FOLDER", help="folder for the results (MODEL.odc in the current folder)"
     )
     parser.add_argument("--target", default="npu-256", metavar="NAME|FILE.toml", help="hardware (%(default)s)")
+    parser.add_argument(
+        "--memory", default="flash", choices=("flash", "sram"), help="memory for constants (%(default)s)"
+    )
+    add_options(parser, ("scheme", "io"))
+    add_input(
+        parser, "--evaluation", metavar="DATA", stdin=False, help="samples for the accuracy check of a float model"
+    )
+    add_switch(parser, "--labels", "measure accuracy: labels are array y of the samples' file")
     add_overwrite(parser)
     return parser
 
@@ -185,6 +196,9 @@ def _steps(arguments: argparse.Namespace, folder: Path) -> Iterator[tuple[str, l
     more = ["--overwrite"] if arguments.overwrite else []
     yield "odc-lint", [model, *target]
     is_float = not is_quantized(api.open_executor(model, backend="host").graph)
+    chosen = {name: value for name in _OF_QUANTIZING if (value := getattr(arguments, name))}
+    if chosen and not is_float:
+        raise OptionError(f"--{next(iter(chosen))} is for float models, and {model} is quantised")
     if is_float and not arguments.calibration:
         raise OptionError(
             "the model is float, and quantising it needs samples of its inputs",
@@ -195,11 +209,13 @@ def _steps(arguments: argparse.Namespace, folder: Path) -> Iterator[tuple[str, l
     if is_float:
         quantized, verdict = str(_quantized(arguments, folder)), str(folder / "accuracy.json")
         words = [model, "--calibration", arguments.calibration, "-o", quantized, "--json", verdict]
+        for name, value in chosen.items():
+            words += [f"--{name}"] if value is True else [f"--{name}", str(value)]
         yield "odc-quantize", [*words, *target, *more]
         model = quantized
         yield "odc-lint", [model, *target]  # some findings need the values of weights that were stored as float16
     package, page = str(folder / "package"), str(folder / "report.html")
-    yield "odc-compile", [model, "-o", package, "--report-html", page, *target, *more]
+    yield "odc-compile", [model, "-o", package, "--report-html", page, "--memory", arguments.memory, *target, *more]
     samples = ["--load", arguments.calibration, "--max-samples", _COMPARED] if arguments.calibration else []
     yield "odc-diff", [model, package, *samples]
 

@@ -29,7 +29,7 @@ LINE_BUDGETS = {
     "runtime/kernels": 5_840,
     "ops": 5_865,
     "numerics": 5_480,
-    "tools": 6_290,
+    "tools": 6_320,
     "formats": 5_850,
     "runtime/auto": 4_520,
     "transforms/quant": 4_230,
@@ -124,7 +124,7 @@ def test_areas_keep_their_line_budgets() -> None:
 
 def test_a_file_belongs_to_the_longest_area() -> None:
     lengths = {"cache.py": 1, "runtime/package.py": 2, "runtime/auto/jobs.py": 3, "runtime/autonomy.py": 4}
-    assert _lines_by_area(lengths) == {TOP_LEVEL: 1, "runtime": 6, "runtime/auto": 4_550}
+    assert _lines_by_area(lengths) == {TOP_LEVEL: 1, "runtime": 6, "runtime/auto": 3}
 
 
 def test_functions_are_short() -> None:

@@ -134,8 +134,11 @@ def test_a_float_model_is_quantised_first(test_data: Path, tmp_path: Path, capsy
     assert main([model, "-o", str(folder)]) == 1
     assert "give --calibration DATA" in capsys.readouterr().err
     assert not folder.exists()
-    assert main([model, "-o", str(folder), "--calibration", str(digits / "calibration.npz")]) == 0
+    data = ["--calibration", str(digits / "calibration.npz")]
+    assert main([model, "-o", str(folder), *data, "--io", "quantized", "--memory", "sram"]) == 0
     told = capsys.readouterr().out
+    assert "on the host" not in told, "inputs and outputs are codes"
+    assert f"{folder / 'report.html'} --memory sram" in told
     steps = [line.split()[1] for line in told.splitlines() if line.startswith("$ ")]
     assert steps == ["odc-lint", "odc-quantize", "odc-lint", "odc-compile", "odc-diff"]
     assert "over 4 samples" in told, "not on made-up inputs"
@@ -151,3 +154,5 @@ def test_the_first_step_that_fails_is_the_last(tmp_path: Path, capsys: pytest.Ca
     assert main([str(tmp_path / "none.circle"), "-o", str(tmp_path / "out")]) == 1
     assert "cannot be read" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+    assert main([str(samples.path("digits_cnn_int8.circle")), "--io", "quantized", "-o", str(tmp_path / "out")]) == 1
+    assert "--io is for float models" in capsys.readouterr().err
