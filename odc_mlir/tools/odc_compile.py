@@ -61,7 +61,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--memory", default="flash", choices=("flash", "sram"), help="memory for constants (%(default)s)"
     )
     parser.add_argument("--sram-limit", type=size, metavar="BYTES", help="largest amount of SRAM to use (all)")
-    add_switch(parser, "--allow-host", "move operators that do not fit in --sram-limit to the host")
+    add_switch(parser, "--allow-host", "move operators that do not fit in --sram-limit by themselves to the host")
     parser.add_argument(
         "--prefer",
         default="performance",

@@ -216,7 +216,7 @@ def _explained(key: tuple[str, ...], reason: str, target: str | None, of_reals: 
 
 
 _MORE_SRAM = (
-    "raise --sram-limit (without --allow-host, the error names the least sufficient limit), or use a target with more"
+    "raise --sram-limit, leave out --allow-host (results may then stay in the tile buffer), or use a target with more"
 )
 _SMALLER = {
     "enters": "give the model a smaller one, or allow more SRAM (--sram-limit, a target with more)",

@@ -25,7 +25,8 @@ operations of that program. The partitioner applies the same patterns to single 
 (:mod:`odc_mlir.transforms.partition.plans.costs`).
 
 The placement rules guarantee that some pattern matches every operator of a segment. An operator that no pattern
-matches, or that a pattern refuses, is an error.
+matches, or that a pattern refuses, is an error. In ``compile``, ``npu-choose-segments`` tries the patterns first, and
+such an operator goes to the host with a reason that starts with ``lowering:``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``npu-allocate-memory``: assign addresses to buffers. A solver over live ranges packs the arena.
+"""``npu-allocate-memory``: assign addresses to buffers. A greedy packing of live ranges fills the arena.
 
 Before::
 
@@ -9,11 +9,12 @@ After::
     %t = npu.buffer "conv1" at 25088 : !npu.buffer<arena, 12544xi8>
 
 Arena buffers that are in use at different times may share bytes. A buffer that already has an address keeps it.
-Addresses of constants, inputs and outputs follow from the sizes. The program gets the attributes ``npu.input_offsets``
-and ``npu.output_offsets``, with the addresses of all inputs and outputs, and ``npu.sram_peak``:
+Constants, and inputs and outputs outside of the arena, get consecutive addresses. The program gets the attributes
+``npu.input_offsets`` and ``npu.output_offsets``, with the addresses of all inputs and outputs, and ``npu.sram_peak``:
 
 - the size of the arena, and the peak of live bytes, a lower bound for the size
-- the instruction and operator at the peak (copies of constants not counted), and the live buffers at the peak
+- the operator and the number of the instruction at the peak (the number does not count copies of constants), and the
+  live buffers at the peak
 
 Rejects programs that need more SRAM than available, and constants, inputs and outputs with addresses that differ from
 the assigned addresses.

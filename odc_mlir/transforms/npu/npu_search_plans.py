@@ -17,9 +17,9 @@ After: the same program with the choice as attributes, which ``npu-cut-stripes``
     attributes {npu.chains = array<i64: 0, 1, 14>, npu.tiled_for = {sram = 50}, npu.prefetch = {room = "all"}}
 
 The fastest program is chosen. If memory is preferred, the smallest arena wins among programs at most 5 % slower. If no
-plan fits, the one with the least memory is chosen, and ``npu-allocate-memory`` reports the error. Programs that already
-have such an attribute or tilings stay unchanged. If compile time is preferred, all programs stay unchanged. The choices
-are stored in the cache of tilings.
+plan fits, the one with the least memory is chosen, and ``npu-prefetch-constants`` or ``npu-allocate-memory`` reports
+the error. Programs that already have such an attribute or tilings stay unchanged. If compile time is preferred, all
+programs stay unchanged. The choices are stored in the cache of tilings.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def test_memory_is_named() -> None:
     (line,) = _lines(_layer("ADD", "fits-sram: 2560 bytes of 1000"), _layer("MUL", "fits-sram: 3000 bytes of 1000"))
     assert line.endswith(
         "SRAM is too small: with inputs and outputs it needs 3,000 bytes, 1,000 are allowed; "
-        "raise --sram-limit (without --allow-host, the error names the least sufficient limit), "
+        "raise --sram-limit, leave out --allow-host (results may then stay in the tile buffer), "
         "or use a target with more"
     )
 
