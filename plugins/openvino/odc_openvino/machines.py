@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import openvino
-
 from odc_mlir.errors import OptionError
+
+# OpenVINO's telemetry sends usage data and forks the process during the import. A fork can stop the threads of OpenBLAS
+# while another thread multiplies matrices, which then waits forever. OpenVINO goes on if the module is missing.
+_TELEMETRY = "openvino_telemetry"
+_IS_FIRST = _TELEMETRY not in sys.modules
+if _IS_FIRST:
+    sys.modules[_TELEMETRY] = None  # type: ignore[assignment]
+try:
+    import openvino
+finally:
+    if _IS_FIRST:
+        del sys.modules[_TELEMETRY]
 
 TARGET = "openvino"
 FLOAT32 = "f32"

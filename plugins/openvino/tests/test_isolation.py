@@ -96,3 +96,14 @@ def test_other_targets_are_the_same(
         seconds = "2" if "sleep" in text else "60"
         broken = compiled(tmp_path, model, target, bare, ODC_PLUGIN_PATH=str(installed), ODC_PLUGIN_TIMEOUT_S=seconds)
         assert broken == [*absent[:2], *broken[2:3], "True", "True"]
+
+
+def test_importing_openvino_neither_forks_nor_loads_telemetry() -> None:
+    """A fork during the import can make products of other threads wait forever."""
+    code = (
+        "import os, sys\nforks = []\nos.register_at_fork(before=lambda: forks.append(1))\n"
+        "from odc_openvino import machines\nmachines.core()\n"
+        "sys.exit(bool(forks) or 'openvino_telemetry' in sys.modules)"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "CI"}  # it turns telemetry off
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
