@@ -385,11 +385,11 @@ TYPES = {"`int8`, `int8x4`": "int8", "`uint8`": "uint8", "`int16x8`": "int16"}
 
 def _documented() -> dict[str, set[str]]:
     """Operators by the first cell of each row of the page's table; what is said beside lists of names is left out."""
-    table = PAGE.read_text("utf-8").split("| scheme | float operators in `.tflite` files |\n")[1].split("\n\n")[0]
+    table = PAGE.read_text("utf-8").split("| scheme | operators that stay float in `.tflite` files |\n")[1].split("\n\n")[0]
     found = {}
     for row in table.splitlines()[1:]:
         scheme, text = (cell.strip() for cell in row.strip("|").split("|"))
-        lists = (re.sub(r" \([^)]*\)", "", part).strip().split(", ") for part in text.split(";"))
+        lists = (re.sub(r" \([^)]*\)", "", part).strip().split(", ") for part in re.split(r"[;.] ", text))
         found[scheme] = {name for names in lists if all(map(str.isupper, names)) for name in names}
     return found
 
