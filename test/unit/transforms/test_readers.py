@@ -385,7 +385,8 @@ TYPES = {"`int8`, `int8x4`": "int8", "`uint8`": "uint8", "`int16x8`": "int16"}
 
 def _documented() -> dict[str, set[str]]:
     """Operators by the first cell of each row of the page's table; what is said beside lists of names is left out."""
-    table = PAGE.read_text("utf-8").split("| scheme | operators that stay float in `.tflite` files |\n")[1].split("\n\n")[0]
+    header = "| scheme | operators that stay float in `.tflite` files |\n"
+    table = PAGE.read_text("utf-8").split(header)[1].split("\n\n")[0]
     found = {}
     for row in table.splitlines()[1:]:
         scheme, text = (cell.strip() for cell in row.strip("|").split("|"))
