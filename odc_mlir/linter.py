@@ -109,12 +109,12 @@ class LintedModel:
 
     @property
     def may_stay_real(self) -> bool:
-        """Whether the hardware also computes real numbers, so that no operator needs quantisation."""
+        """True if the hardware also computes real numbers, so that no operator needs quantisation."""
         return self.chosen is not None and self.chosen.takes_floats
 
     @property
     def is_quantised(self) -> bool:
-        """Whether any operator computes with codes."""
+        """True if any operator computes with codes."""
         return any(
             tensor_facts(result.type).quant is not None and op.SPEC.name not in _NOT_COMPUTING
             for op in self.operators

@@ -58,7 +58,7 @@ class Difference:
 
     @property
     def within_tolerance(self) -> bool:
-        """Whether integers are equal, and real outputs within the tolerance."""
+        """True if integers are equal, and real outputs within the tolerance."""
         return self.relative <= self.tolerance and self.codes == 0
 
 

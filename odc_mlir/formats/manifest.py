@@ -72,7 +72,7 @@ class Manifest:
 
     @property
     def is_connected(self) -> bool:
-        """Whether connections join several models to one."""
+        """True if connections join several models to one."""
         return len(self.models) > 1 and bool(self.inputs or self.outputs or self.connections)
 
     def io_indices(self) -> Iterator[IoIndex]:

@@ -250,7 +250,7 @@ class TensorInfo:
 
     @property
     def is_coded(self) -> bool:
-        """Whether the elements are integers with scales and zero points."""
+        """True if the elements are integers with scales and zero points."""
         return self.quant is not None and self.info.is_integer
 
     @property

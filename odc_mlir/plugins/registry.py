@@ -68,7 +68,7 @@ class PluginSource:
 
     @property
     def is_ours(self) -> bool:
-        """Whether the plugin is part of this package."""
+        """True if the plugin is part of this package."""
         return self.file is None and self.folder is None
 
     def __str__(self) -> str:

@@ -218,7 +218,7 @@ class _Hardware:
 
     @property
     def takes_floats(self) -> bool:
-        """Whether the target runs float models."""
+        """True if the target runs float models."""
         return FLOAT in self.schemes
 
 

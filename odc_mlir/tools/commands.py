@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from odc_mlir.errors import OptionError, UnsupportedError
 from odc_mlir.formats.kinds import FOLDER
 from odc_mlir.tools.common import EXIT_USAGE, MODEL_FORMATS, base_parser, guarded, run_tool, tool
-from odc_mlir.tools.files import add_input, add_overwrite, add_switch
+from odc_mlir.tools.files import add_input, add_memory, add_overwrite
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -127,7 +127,7 @@ def _copy_samples(arguments: argparse.Namespace) -> None:
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of ``odc-mlir MODEL``."""
-    from odc_mlir.tools.quantizing import add_options
+    from odc_mlir.tools.quantizing import add_labels, add_options
 
     parser = base_parser(
         PROGRAM,
@@ -142,14 +142,12 @@ def build_parser() -> argparse.ArgumentParser:
         "-o", "--output", metavar="FOLDER", help="folder for the results (MODEL.odc in the current folder)"
     )
     parser.add_argument("--target", default="npu-256", metavar="NAME|FILE.toml", help="hardware (%(default)s)")
-    parser.add_argument(
-        "--memory", default="flash", choices=("flash", "sram"), help="memory for constants (%(default)s)"
-    )
+    add_memory(parser)
     add_options(parser, ("scheme", "io"))
     add_input(
         parser, "--evaluation", metavar="DATA", stdin=False, help="samples for the accuracy check of a float model"
     )
-    add_switch(parser, "--labels", "measure accuracy: labels are array y of the samples' file")
+    add_labels(parser)
     add_overwrite(parser)
     return parser
 

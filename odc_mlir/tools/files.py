@@ -83,12 +83,16 @@ def add_overwrite(container: Container) -> None:
     add_switch(container, "--overwrite", "also replace files that odc-mlir did not write; inputs are never replaced")
 
 
+def add_memory(container: Container, help: str = "memory for constants (%(default)s)") -> None:
+    """Add the flag that chooses the memory of constants."""
+    container.add_argument("--memory", default="flash", choices=("flash", "sram"), help=help)
+
+
 def add_execution_flags(group: Container) -> None:
     """Add the flags of commands that compile and run models."""
     text = "NPU that the backend npu compiles for (%(default)s)"
     add_input(group, "--target", default="npu-256", metavar="NAME|FILE.toml", stdin=False, help=text)
-    text = "memory for constants, with the backend npu (%(default)s)"
-    group.add_argument("--memory", default="flash", choices=("flash", "sram"), help=text)
+    add_memory(group, "memory for constants, with the backend npu (%(default)s)")
     add_switch(group, "--strict", "fail instead of falling back to the host")
     add_switch(group, "--trust-code", "run machine code of packages that was not compiled on this machine")
     text = (

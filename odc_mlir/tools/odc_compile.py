@@ -26,7 +26,7 @@ from odc_mlir.tools.common import (
     size,
     tool,
 )
-from odc_mlir.tools.files import add_input, add_json, add_output, add_overwrite, add_switch
+from odc_mlir.tools.files import add_input, add_json, add_memory, add_output, add_overwrite, add_switch
 
 if TYPE_CHECKING:
     from odc_mlir.runtime.package import Package
@@ -57,9 +57,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_output(parser, "-o", "--output", metavar="OUT", kind=_kind_of_output, help=text)
     text = "hardware; cpu: this machine; NAME or NAME-gen: a plugin's target (%(default)s)"
     add_input(parser, "--target", default="npu-256", metavar="NAME|FILE.toml", stdin=False, help=text)
-    parser.add_argument(
-        "--memory", default="flash", choices=("flash", "sram"), help="memory for constants (%(default)s)"
-    )
+    add_memory(parser)
     parser.add_argument("--sram-limit", type=size, metavar="BYTES", help="largest amount of SRAM to use (all)")
     add_switch(parser, "--allow-host", "move operators that do not fit in --sram-limit by themselves to the host")
     parser.add_argument(

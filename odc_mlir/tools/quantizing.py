@@ -67,11 +67,16 @@ def _argument(name: str) -> str:
     return "improve" if name == "help" else name
 
 
+def add_labels(container: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Add the flag that measures accuracy against labels."""
+    add_switch(container, "--labels", "measure accuracy: labels are array y of the samples' file")
+
+
 def add_common_flags(group: argparse._ArgumentGroup) -> None:
     """Add the flags of every command that quantises."""
     text = f"samples: {ARRAY_FORMATS}, a folder of raw files or images, a text file that lists raw files, or random"
     add_input(group, "--calibration", metavar="DATA", help=text)
-    add_switch(group, "--labels", "measure accuracy: labels are array y of the samples' file")
+    add_labels(group)
     add_options(group, in_group(COMMON))
     add_switch(group, "--allow-accuracy-loss", "continue if the accuracy limit is missed")
 

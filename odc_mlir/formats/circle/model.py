@@ -120,7 +120,7 @@ class Tensor:
 
     @property
     def says_nothing(self) -> bool:
-        """Whether a tensor without dimensions may have an unknown shape. Files store scalars in the same way.
+        """True if a tensor without dimensions may have an unknown shape. Files store scalars in the same way.
 
         Only ``has_rank``, which few writers set, identifies a scalar reliably.
         """
