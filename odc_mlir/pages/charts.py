@@ -79,21 +79,20 @@ def time_line(rows: Sequence[str], operators: Iterable[BusyOperator], end: float
 
 
 def _axis(end: float, scale: float, height: int) -> Html:
-    step, parts = _round_step(end / 8), []
-    for tick in (step * i for i in range(int(end / step) + 1)):
-        if (x := _LEFT + tick * scale) <= _WIDTH:
-            anchor = "start" if not tick else "end" if x > _WIDTH - 40 else "middle"
-            parts += [
-                tag("line", x1=f"{x:.1f}", x2=f"{x:.1f}", y1=0, y2=height, class_="axis"),
-                tag("text", count_text(round(tick)), x=f"{x:.1f}", y=height + 13, text_anchor=anchor),
-            ]
+    parts = []
+    for tick in [0, *(tick for tick in _ticks(max(end, 8), 8) if tick <= end)]:
+        x = _LEFT + tick * scale
+        anchor = "start" if not tick else "end" if x > _WIDTH - 40 else "middle"
+        parts.append(tag("line", x1=f"{x:.1f}", x2=f"{x:.1f}", y1=0, y2=height, class_="axis"))
+        parts.append(tag("text", count_text(round(tick)), x=f"{x:.1f}", y=height + 13, text_anchor=anchor))
     return joined(parts)
 
 
-def _round_step(least: float) -> float:
-    """Return 1, 2 or 5 times a power of ten, at least ``least``."""
-    power = 10.0 ** math.floor(math.log10(max(least, 1)))
-    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least)
+def _ticks(end: float, most: int = 6) -> list[float]:
+    """Return the multiples of 1, 2 or 5 times a power of ten between 0 and ``end``, at most ``most``."""
+    power = 10.0 ** math.floor(math.log10(end / most))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= end / most)
+    return [step * tick for tick in range(1, math.ceil(end / step))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,15 +134,16 @@ def layers(items: Sequence[StackedSeries], cycles: Sequence[float], end: float, 
     return _svg(_WIDTH, height + 18, title, joined((*paths, line, label, axis)))
 
 
-def bars(items: Sequence[tuple[str, float, str]], full: float, *, title: str, worst: float | None = None) -> Html:
-    """Draw named bars of (name, value, text of the value). Bars at or below ``worst`` are highlighted."""
-    label_width, row = 330, 16
+def bars(items: Sequence[tuple[str, float, str]], *, title: str, worst: float = math.inf) -> Html:
+    """Draw named bars of (name, value, text of the value). Bars from ``worst`` on are highlighted."""
+    label_width, row = 12 + _CHARACTER * min(48, max(len(item[0]) for item in items) if items else 0), 16
+    full = max((value for _, value, _ in items if math.isfinite(value)), default=0.0) or 1.0
     parts = []
     for index, (name, value, shown) in enumerate(items):
-        width = (_WIDTH - label_width - 90) * min(max(value, 0.0), full) / full
+        width = (_WIDTH - label_width - 130) * min(value / full, 1.0)
         y = index * row
         cut = name if len(name) <= 48 else f"…{name[-47:]}"
-        fill = colour(1 if worst is not None and value <= worst else 0)
+        fill = colour(1 if value >= worst else 0)
         parts += [
             tag("text", tag("title", name), cut, x=label_width - 6, y=y + 12, text_anchor="end"),
             tag("rect", x=label_width, y=y + 2, width=f"{max(width, 1):.1f}", height=12, style=f"fill:{fill}"),
@@ -259,14 +259,14 @@ def scatter(
     def placed(x: float, y: float) -> tuple[float, float]:
         return _LEFT + x / top_x * (_WIDTH - _LEFT - 10), height - y / top_y * (height - 14)
 
-    for x, y in ((share * top_x, share * top_y) for share in (0.25, 0.5, 0.75)):
-        cx, cy = placed(x, y)
-        parts += [
-            tag("line", x1=f"{cx:.1f}", x2=f"{cx:.1f}", y1=14, y2=height, class_="axis"),
-            tag("line", x1=_LEFT, x2=_WIDTH, y1=f"{cy:.1f}", y2=f"{cy:.1f}", class_="axis"),
-            tag("text", f"{x:,.6g}", x=f"{cx:.1f}", y=height + 16, text_anchor="middle"),
-            tag("text", f"{y:,.6g}", x=_LEFT - 4, y=f"{cy + 4:.1f}", text_anchor="end"),
-        ]
+    for x in _ticks(top_x):
+        cx, _ = placed(x, 0)
+        parts.append(tag("line", x1=f"{cx:.1f}", x2=f"{cx:.1f}", y1=14, y2=height, class_="axis"))
+        parts.append(tag("text", f"{x:,.6g}", x=f"{cx:.1f}", y=height + 16, text_anchor="middle"))
+    for y in _ticks(top_y):
+        _, cy = placed(0, y)
+        parts.append(tag("line", x1=_LEFT, x2=_WIDTH, y1=f"{cy:.1f}", y2=f"{cy:.1f}", class_="axis"))
+        parts.append(tag("text", f"{y:,.6g}", x=_LEFT - 4, y=f"{cy + 4:.1f}", text_anchor="end"))
     front = " ".join(
         "{:.1f},{:.1f}".format(*placed(x, y)) for _, x, y, best in sorted(points, key=itemgetter(1)) if best
     )

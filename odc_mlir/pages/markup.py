@@ -119,7 +119,8 @@ def _cell(column: Column, cell: TableCell) -> Html:
     value = cell.value
     if value is None and isinstance(cell.shown, int | float):
         value = cell.shown
-    return tag("td", shown, class_=column.class_, data_value=value)
+    is_long = isinstance(shown, str) and not isinstance(shown, Html) and len(shown) > _LONGEST_NAME
+    return tag("td", shown, class_=column.class_ or ("prose" if is_long else None), data_value=value)
 
 
 def pairs(values: Mapping[str, object] | Iterable[tuple[str, object]], *, caption: str) -> Html:

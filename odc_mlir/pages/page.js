@@ -87,6 +87,7 @@ for (const box of document.querySelectorAll("details[data-packed]")) {
 }
 
 // Words in which a removed line and the added line in its place differ are marked, if half of the words are the same.
+// A shortened line is compared, and then shown, as a whole.
 function markWords(part) {
   for (const text of part.querySelectorAll("pre.difference")) {
     const lines = [...text.children];
@@ -105,7 +106,8 @@ function markWords(part) {
 }
 
 function markPair(before, after) {
-  const [a, b] = [before, after].map((line) => line.textContent.slice(1).match(/[\w%]+|\s+|./g) ?? []);
+  const [a, b] = [before, after].map((line) => (line.title || line.textContent).slice(1).match(/[\w%]+|\s+|./g) ?? []);
+  if (a.length * b.length > 4e6) return;
   const common = Array.from({ length: a.length + 1 }, () => new Uint16Array(b.length + 1)); // of the ends from i and j
   for (let i = a.length - 1; i >= 0; i -= 1) {
     for (let j = b.length - 1; j >= 0; j -= 1) {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from odc_mlir.formats.quantities import NOTHING, count_text, decibel_text, quality_name, quality_text, without_far_text
+from odc_mlir.formats.quantities import count_text, quality_name, quality_text, share_text, time_text, without_far_text
 from odc_mlir.pages import charts, markup
 from odc_mlir.pages.markup import Column, Figure, Html, Section, TableCell, bullets, data, pairs, short_name, table, tag
 from odc_mlir.quantizer.policy import verdict as rules
@@ -27,6 +27,7 @@ _STATUSES = {
 }
 
 _SIDES = ("float", "quantized")
+_ALONE = "Errors of the outputs if only this layer is quantised: the longest bar harms most."
 _SEARCHED = "SQNR in the search"
 _MEASURES = ("sqnr_db", "mpeir", "mae", "max_abs", "cosine")
 _OF_CLASSES = ("top1_match", "top5_match")
@@ -48,7 +49,6 @@ def render(verdict: Mapping[str, Any]) -> str:
     title = f"{verdict.get('model') or 'a model'} quantised to {rules.types_text(verdict)}"
     layers: Sequence[Mapping[str, Any]] = verdict["layers"]
     sections = [
-        Section("Limits", _limits(verdict)),
         Section("What stands in the way", bullets(verdict["problems"])),
         Section("Scores", _scores(verdict), "What known answers say of both models."),
         Section("Outputs", _outputs(verdict["outputs"])),
@@ -58,7 +58,7 @@ def render(verdict: Mapping[str, Any]) -> str:
             "Of the worst output, as states go from run to run.",
         ),
         Section("What to know about the data", bullets(verdict["findings"])),
-        Section("What each layer alone does to the outputs", _layer_chart(layers), "The most harmful first, in dB."),
+        Section("What each layer alone does to the outputs", _layer_chart(layers), _ALONE),
         Section("Layers", _layers(layers, verdict["float_reasons"]), "The most harmful first."),
         Section(
             "Accuracy by cost",
@@ -86,7 +86,7 @@ def _figures(verdict: Mapping[str, Any]) -> Iterator[Figure]:
     yield Figure("verdict", word, f"as measured; {rules.reservation(verdict)}" if unsure else note, mark)
     for check in verdict["limits"]:
         limit = f"limit {quality_text(check['metric'], check['limit'])}"
-        yield _measure(check, limit, "good" if check["passed"] else "bad")
+        yield _measure(check, limit if check["passed"] else f"{limit}, missed", "good" if check["passed"] else "bad")
     if (scores := verdict["scores"]) is not None:
         values = " → ".join(quality_text(scores["metric"], scores[side]) for side in _SIDES)
         spans = scores.get("intervals")
@@ -96,6 +96,12 @@ def _figures(verdict: Mapping[str, Any]) -> Iterator[Figure]:
         found = {"value": verdict["metrics"].get("sqnr_db"), "interval": verdict["intervals"].get("sqnr_db")}
         others = dict.fromkeys(("limit", "column", "output"))
         yield _measure({"metric": "sqnr_db", **found, **others}, "of the worst output")
+    yield Figure("bytes of the file", " → ".join(map(count_text, verdict["bytes"])), "float → quantised")
+    target = verdict["coverage"].get("target")
+    if target is not None and target["time_ns"] is not None:
+        before = f"{time_text(target['float_ns'])} → " if target.get("float_ns") else ""
+        note = f"{'float on the host → ' if before else ''}quantised on {target['name']}, {rules.how_known(target)}"
+        yield Figure("time", f"{before}{time_text(target['time_ns'])}", note)
     quantised = sum(layer["scheme"] != "float" for layer in verdict["layers"])
     yield Figure("layers quantised", f"{quantised} of {len(verdict['layers'])}", rules.types_text(verdict))
     samples = verdict["samples"]
@@ -116,21 +122,6 @@ def _measure(check: Mapping[str, Any], note: str, mark: str = "") -> Figure:
 
 def _span(metric: str, interval: Sequence[float]) -> str:
     return " to ".join(quality_text(metric, end) for end in interval)
-
-
-def _limits(verdict: Mapping[str, Any]) -> Html:
-    columns = (Column("measure"), Column("95 % interval"), Column("value", number=True), Column("limit", number=True))
-    rows = [
-        (
-            rules.check_name(check),
-            _span(check["metric"], check["interval"]) if check["interval"] else "",
-            TableCell(quality_text(check["metric"], check["value"], check["limit"]), check["value"]),
-            TableCell(quality_text(check["metric"], check["limit"]), check["limit"]),
-            "kept" if check["passed"] else "missed",
-        )
-        for check in verdict["limits"]
-    ]
-    return table((*columns, Column("result")), rows, caption="limits and what was measured")
 
 
 def _scores(verdict: Mapping[str, Any]) -> Html:
@@ -237,7 +228,7 @@ def _steps(steps: Sequence[Mapping[str, Any]]) -> Html:
 
 
 def _decibels(value: float | None) -> TableCell:
-    return TableCell(NOTHING if value is None else decibel_text(value), value)
+    return TableCell(quality_text("sqnr_db", value), value)
 
 
 def _layers(layers: Sequence[Mapping[str, Any]], reasons: Mapping[str, str]) -> Html:
@@ -266,13 +257,13 @@ def _layers(layers: Sequence[Mapping[str, Any]], reasons: Mapping[str, str]) -> 
 
 def _layer_chart(layers: Sequence[Mapping[str, Any]]) -> Html:
     most_bars = 30
-    most_db = 80.0  # full width of the chart; more is as good as exact
-    shown = [layer for layer in by_harm(layers) if layer["output_sqnr_db"] is not None]
+    found = [(layer["name"], layer["output_sqnr_db"]) for layer in by_harm(layers)]
+    shown = [(name, 10.0 ** (-alone / 20.0), alone) for name, alone in found if alone is not None]
     if not shown:
         return Html("")
-    worst = shown[max(1, len(shown) // 5) - 1]["output_sqnr_db"]
-    items = [(layer["name"], layer["output_sqnr_db"], decibel_text(layer["output_sqnr_db"])) for layer in shown]
+    worst = shown[max(1, len(shown) // 5) - 1][1]
+    items = [(name, error, f"{share_text(error)}, {quality_text('sqnr_db', alone)}") for name, error, alone in shown]
     rest = len(items) - most_bars
     more = tag("p", f"{rest} layers that do less are left out.") if rest > 0 else Html("")
-    chart = charts.bars(items[:most_bars], most_db, title="signal to noise of the outputs by layer", worst=worst)
+    chart = charts.bars(items[:most_bars], title="errors of the outputs by layer", worst=worst)
     return markup.joined((chart, more))

@@ -299,7 +299,7 @@ def render(report: Mapping[str, Any], code: Mapping[int, OperatorCode] = Mapping
         Section("Defects of the compiler: please report them", _defects(report["defects"])),
         Section("Why operators are on the host", _reasons(report)),
         Section("Summary", pairs(_summary(report), caption="latency, cycles and work of one inference")),
-        Section("What runs where", steps(report), "From left to right, in the order in which it runs."),
+        Section("What runs where", steps(report), "In the order in which it runs."),
         Section("Where the cycles go", _causes(report), "Every cycle has one cause: what the run waits for."),
         Section(
             "Operators",

@@ -15,3 +15,10 @@ def test_a_line_joins_the_best_points_by_their_first_coordinate() -> None:
     columns = [float(pair.split(",")[0]) for pair in found[1].split()]
     assert len(columns) == 2
     assert columns[0] < columns[1]
+
+
+def test_ticks_are_round_numbers_of_any_size() -> None:
+    points = [("a", 0.0375, 64.0, True), ("b", 0.01, 3.0, False)]
+    drawn = str(charts.scatter(points, ("ms", "bytes"), title="machines"))
+    assert re.findall(r'text-anchor="middle">([^<]*)<', drawn) == ["0.01", "0.02", "0.03"]
+    assert re.findall(r'x="146" [^>]*>([^<]*)<', drawn) == ["20", "40", "60"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
+
+import pytest
 
 from odc_mlir.pages import charts
 from odc_mlir.pages.markup import (
@@ -65,6 +68,8 @@ def test_tables() -> None:
     assert '<tr class="host">' in found
     assert 'data-rows="2"' in found
     assert table(columns, [], caption="nothing") == ""
+    assert 'class="prose"' in table(columns, [("a sentence " * 8, 1, 1)], caption="c"), "text has a least width"
+    assert 'class="prose"' not in found
     assert "–" in table(columns, [("a", None, 1), ("b", 2, 1)], caption="c"), "nothing is a dash"
 
 
@@ -114,10 +119,12 @@ def test_rooflines_leave_out_what_has_no_place() -> None:
 
 
 def test_bars() -> None:
-    assert charts.bars([], 1, title="t") == ""
-    found = charts.bars([("a", 10, "10 dB"), ("b", 60, "60 dB")], 80, title="t", worst=10)
-    assert found.count("var(--c1)") == 1
-    assert 'viewBox="0 0 1000 32"' in found
+    assert charts.bars([], title="t") == ""
+    found = charts.bars([("worst", math.inf, "all"), ("a", 60, "60 %"), ("b", 10, "10 %")], title="t", worst=60)
+    assert found.count("var(--c1)") == 2
+    widths = [float(width) for width in re.findall(r'width="([\d.]+)" height="12"', found)]
+    assert widths[0] == widths[1] == pytest.approx(6 * widths[2], abs=0.1)
+    assert 'viewBox="0 0 1000 48"' in found
 
 
 def test_every_cause_has_a_colour_of_its_own() -> None:

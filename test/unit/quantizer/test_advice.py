@@ -86,7 +86,7 @@ def test_a_value_that_misses_its_limit_does_not_look_as_if_it_kept_it() -> None:
     said = "  same answers 94.3 % to 99.8 % (95 %), 98.96 % on 24 samples (limit 99.0 %)"
     assert said in details(verdict)
     assert "98.96 % of the answers are the float model's (limit 99.0 %), not kept" in conclusion(verdict)
-    assert ">98.96 %<" in render(verdict)
+    assert "measured 98.96 %; limit 99.0 %, missed<" in render(verdict)
     check |= {"value": None, "passed": True}  # equal outputs have no SQNR
     assert conclusion(verdict).endswith("same answers: outputs are equal")
 

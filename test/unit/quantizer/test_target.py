@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any
 
@@ -225,6 +226,9 @@ def test_with_a_budget_the_time_of_a_verdict_is_that_of_the_package(monkeypatch:
     found = made.verdict["coverage"]["target"]
     assert found["modelled"]
     assert found["time_ns"] / 1e6 == pytest.approx(_packaged_ms(made))
+    cards = dict(re.findall(r'"label">([^<]*)</span><strong>([^<]*)<', made.report_html()))
+    assert re.fullmatch(r"[\d.]+ ms → [\d.]+ ms", cards["time"])
+    assert cards["bytes of the file"] == " → ".join(f"{size:,}" for size in made.verdict["bytes"])
     assert not quantize(model, **options).verdict["coverage"]["target"]["modelled"]
     monkeypatch.setattr(target, "_MOST_COMPILED_MACS", 1)  # large models are only estimated and say so
     estimated = quantize(model, max_time_ms=9.0, **options)
