@@ -218,7 +218,8 @@ def _too_slow(seconds: float) -> str:
 
 def unusable(source: PluginSource, text: str, *, passing: object = False) -> OptionError:
     """Return the error for a failed plugin."""
-    return OptionError(f"{source.target!r} of {source.origin} cannot be used: {text}", passing=passing)
+    hint = "repair or uninstall the package; odc-doctor tests it"
+    return OptionError(f"{source.target!r} of {source.origin} cannot be used: {text}", hint=hint, passing=passing)
 
 
 def probe(

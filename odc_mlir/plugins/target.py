@@ -277,6 +277,13 @@ class Chosen:
     facts: TargetFacts | None = None
     source: PluginSource | None = None
 
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """Inputs of compiled code, for cache keys: those of the target, and the machine of another package's target."""
+        found = () if self.facts is None else self.facts.identity or ()
+        is_ours = self.source is None or self.source.is_ours
+        return found if is_ours or self.machine is None else (*found, self.machine)
+
     def description(self) -> TargetDescription:
         """Load the target, which the user named, into this process. Raises OptionError."""
         if self.source is None:
@@ -312,28 +319,39 @@ def describe_target(found: object, question: Answer) -> Answer:
 
 
 def described(name: str = "") -> Iterator[tuple[PluginSource, TargetFacts | OdcError]]:
-    """Yield facts, or an error, of all targets for ``name``: our target, the target with this name, then the rest."""
+    """Yield facts, or an error, of all targets for ``name``: ours, the target with this name or prefix, the rest."""
     sources = registry.entries(TARGETS)
     place = os.path.abspath(name) if os.path.isfile(name) else name  # others answer in another working folder
     ours = [source for source in sources if source.is_ours]
-    named = [source for source in sources if not source.is_ours and source.target == name.removesuffix(SUFFIX)]
+    named = [source for source in sources if not source.is_ours and source.target == name.partition("-")[0]]
     others = [source for source in sources if source not in (*ours, *named)]
     for group, asked in ((ours, name), (named, place), (others, place)):  # only if the caller continues
         answers = probe(TargetFacts, group, "odc_mlir.plugins.target:describe_target", {"name": asked})
         yield from zip(group, answers, strict=True)
 
 
+def check_name(name: str) -> None:
+    """Raise OptionError if no target can have this name. Do not run other packages, whose targets may have the name."""
+    sources = registry.entries(TARGETS)
+    ours = {source.target for source in sources if source.is_ours}
+    if name.endswith(SUFFIX):
+        registry.extension_of(name)
+    elif name.endswith(".toml") or name.partition("-")[0] in ours or len(ours) == len(sources):
+        choose(name)
+
+
 def choose(name: str) -> Chosen:
     """Resolve ``name``: a target, a machine of a target, a file that describes a machine, or a codegen plugin.
 
-    Raises OptionError if the named target fails, or for an unknown name. The latter error lists the known names.
+    Raises OptionError if the target with this name, or with its part before "-", fails. The error for an unknown name
+    lists the known names.
     """
     if name.endswith(SUFFIX):
         registry.extension_of(name)
     known: list[str] = []
     for source, facts in described(name):
         if isinstance(facts, OdcError):
-            if source.target == name:
+            if source.target == name.partition("-")[0] and not name.endswith(SUFFIX):
                 raise facts
             known.append(source.target)
         elif facts.identity is not None:

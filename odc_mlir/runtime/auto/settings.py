@@ -14,7 +14,7 @@ from typing import Any
 from odc_mlir.errors import OptionError
 from odc_mlir.formats.cache import CACHE_VARIABLE, DEFAULT_LIMIT_MB, LIMIT_VARIABLE, cache_folder
 from odc_mlir.plugins.request import Preference
-from odc_mlir.plugins.target import choose
+from odc_mlir.plugins.target import check_name
 from odc_mlir.runtime.auto.aim import AUTO
 
 SCHEMA_VERSION = 1
@@ -209,7 +209,7 @@ def read_settings(get: Callable[[str, str], str], flag: Callable[[str, str], boo
     folder, cache_bytes = read_cache(get)
     target = value("ODC_TARGET")
     if target != AUTO:
-        choose(target)  # raises an error for an unknown target, and for a file that cannot be read
+        check_name(target)  # raises an error for an unknown target, and for a file that cannot be read
         # The compile process runs in another folder.
         target = str(Path(target).absolute()) if target.endswith(".toml") else target
     return AutoSettings(

@@ -18,7 +18,7 @@ from odc_mlir.errors import InputError, OdcError, SessionError
 from odc_mlir.formats.cache import records_path
 from odc_mlir.formats.states import StatePair, others, places_of
 from odc_mlir.ops.spec import Array
-from odc_mlir.plugins.registry import DEVICES, SUFFIX, entries
+from odc_mlir.plugins.registry import DEVICES, SUFFIX, TARGETS, entries
 from odc_mlir.plugins.request import Preference
 from odc_mlir.plugins.target import choose
 from odc_mlir.runtime.auto.aim import AUTO
@@ -210,7 +210,7 @@ class Switcher:
     def begin(self, executor: Executor, *, in_run: bool = False) -> None:
         """Use ``executor``, the original model, and begin on-device compilation if it is enabled. Raises SessionError.
 
-        If ``in_run`` is false, wait until stored results are open. Do not wait if devices of plugins need a probe.
+        If ``in_run`` is false, wait until stored results are open. Do not wait if plugins need a probe.
         """
         if self._enabled and not isinstance(executor, PlanExecutor):
             self._carried = CarriedStates.of(self._loader, executor)
@@ -225,7 +225,8 @@ class Switcher:
 
         lazy = self._lazy = self._lazy_compiler(None, None)
         waits = compiles_before_first_run(self._loader.settings.get)
-        if waits or not (in_run or any(not source.is_ours for source in entries(DEVICES))):
+        plugins = [*entries(DEVICES), *entries(TARGETS)]
+        if waits or not (in_run or any(not source.is_ours for source in plugins)):
             lazy.begin(self._loader.known_input_shapes)
             lazy.finish()
         if waits and lazy.auto is not None:
