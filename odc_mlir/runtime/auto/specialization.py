@@ -399,6 +399,8 @@ class Specialization:
             return "another compile process is at work"
         if state.reason is None and working and isinstance(state, Collecting):
             return "the float model itself is compiled first"
+        if all(isinstance(track.state, Rejected) for track in self.tracks):
+            return "; ".join(dict.fromkeys(track.state.reason for track in self.tracks if track.state.reason)) or None
         return state.reason
 
     def describe(self, status: AutoStatus, records: int) -> None:

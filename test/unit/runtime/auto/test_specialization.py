@@ -106,7 +106,12 @@ def test_what_fails_is_given_up_one_after_another() -> None:
         (Collecting(), Working(phase=Phase.COMPILING, is_queued=True), "another compile process is at work"),
         (Collecting(reason="why"), Working(phase=Phase.COMPILING), "why"),
         (Collecting(), Collecting(), None),
-        (Working(phase=Phase.QUANTIZING), Rejected(), None),
+        (Working(phase=Phase.QUANTIZING), Rejected(reason="slow"), None),
+        (Active(), Rejected(reason="slow"), None),
+        (Rejected(reason="floats only"), Active(), "floats only"),
+        (Rejected(reason="floats only"), Rejected(reason="slow"), "floats only; slow"),
+        (Rejected(reason="no device"), Rejected(reason="no device"), "no device"),
+        (Rejected(), Rejected(), None),
     ],
 )
 def test_reasons_while_nothing_new_serves(quantized: TrackState, direct: TrackState, reason: str | None) -> None:
