@@ -207,8 +207,7 @@ def _aim(name: str, chosen: Chosen) -> Aim:
 
 
 def _facts(chosen: Chosen) -> tuple[str, ...]:
-    identity = None if chosen.facts is None else chosen.facts.identity
-    return tuple(target_facts(chosen.codegen, identity or ()))
+    return tuple(target_facts(chosen.codegen, chosen.identity))
 
 
 def _why_nothing_runs(chosen: Chosen, model: ModelFile | None) -> str | None:

@@ -63,9 +63,21 @@ def test_auto_switches_to_it_without_native_code(model: Path, monkeypatch: pytes
 
 
 def test_a_missing_device_leaves_the_model(model: Path) -> None:
-    status = answers(model, "openvino-npu")
+    keys = set()
+    for target in ("openvino-npu", "openvino-npu-f16"):
+        status = answers(model, target)
+        assert (status.phase, status.serving) == (Phase.REJECTED, Level.ORIGINAL)
+        assert status.reason is not None
+        assert status.reason.startswith(f"{target} runs real numbers: nothing is quantised; ")
+        assert "OpenVINO finds no device NPU here" in status.reason
+        keys.add(status.key)
+    assert len(keys) == 2
+
+
+def test_an_unknown_machine_leaves_the_model(model: Path) -> None:
+    status = answers(model, "openvino-gpu.1")
     assert (status.phase, status.serving) == (Phase.REJECTED, Level.ORIGINAL)
-    assert any("OpenVINO finds no device NPU here" in item.reason for item in status.fallbacks), status
+    assert "unknown target 'openvino-gpu.1'" in (status.reason or "")
 
 
 def test_a_plugin_that_is_killed_leaves_the_model(model: Path) -> None:
@@ -82,7 +94,7 @@ def test_a_plugin_that_is_killed_leaves_the_model(model: Path) -> None:
     status = answers(model, "openvino", before=kill)
     assert killed
     assert status.serving is Level.ORIGINAL
-    assert any("was ended by SIGKILL" in item.reason for item in status.fallbacks), status
+    assert "was ended by SIGKILL" in (status.reason or ""), status
 
 
 def plugin_processes() -> list[int]:

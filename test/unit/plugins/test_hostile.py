@@ -21,6 +21,8 @@ from odc_mlir.plugins import foreign, registry
 from odc_mlir.plugins.registry import DEVICES, TARGETS, PluginSource
 from odc_mlir.plugins.target import choose
 from odc_mlir.runtime import Session, devices
+from odc_mlir.runtime.auto.aim import aim_at
+from odc_mlir.runtime.auto.settings import Level, Phase
 from odc_mlir.tools import odc_compile, odc_doctor, odc_lint, odc_plugin, odc_run
 
 DEVICE = """
@@ -49,6 +51,7 @@ IN_ATTACHED = {
     "mixed": ("return [None]", "attached() is [None], expected a tuple of at most 100 texts"),
 }
 SLOW = ("sleeps", "slow")
+PROBLEM_OF_ODD = "it returns int, not a target"
 MALFORMED = {
     "lines": b"[console_scripts]\nno value at all\n",
     "ours": f"[{DEVICES}]\nno value at all\n".encode(),
@@ -178,6 +181,18 @@ def test_commands_work(
     assert all(f"  {name}  {name} 1.0 ({name}:make)" in said for name in hostile)
 
 
+def test_machines_without_identities_keep_their_results_apart(site: Path) -> None:
+    module = (
+        "from odc_mlir.plugins.target import RuleTable, TargetDescription\n"
+        "def make():\n"
+        "    rules = lambda machine: RuleTable((), {})\n"
+        "    return TargetDescription('twins', 'twins', ('float',), rules, machines=lambda: ('twins-a', 'twins-b'))\n"
+    )
+    install(site, "twins", module, TARGETS, registry.GROUP)
+    facts = [aim_at(name).key_facts for name in ("twins", "twins-a", "twins-b")]
+    assert len(set(facts)) == 3
+
+
 def test_other_targets_compile_to_the_same_bytes(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = REPOSITORY / "examples" / "digits" / "digits_cnn_int8.circle"
 
@@ -215,12 +230,33 @@ def test_a_plugin_that_is_named_fails_with_a_line(
     install(site, name, line + "\n", TARGETS, registry.GROUP)
     if name in SLOW:
         monkeypatch.setenv(foreign.TIMEOUT_VARIABLE, "1")
-    problem = "it returns int, not a target" if name == "odd" else problem
-    assert odc_compile.main([str(model), "--target", name, "-o", str(tmp_path / "package")]) == 1
-    (said,) = capsys.readouterr().err.splitlines()
-    assert f"'{name}' of {name} 1.0 ({name}:make) cannot be used: {problem}" in said
+    problem = f"'{name}' of {name} 1.0 ({name}:make) cannot be used: {PROBLEM_OF_ODD if name == 'odd' else problem}"
+    machine = f"{name}-large"  # the package alone knows whether it exists
+    for target in (name, machine):
+        assert odc_compile.main([str(model), "--target", target, "-o", str(tmp_path / "package")]) == 1
+        (said,) = capsys.readouterr().err.splitlines()
+        assert said.endswith(f"{problem}; repair or uninstall the package; odc-doctor tests it")
     assert odc_plugin.main(["check", name]) == 1
     assert problem in capsys.readouterr().out
+    value = np.linspace(-1, 1, 8, dtype=np.float32)[None]
+    (expected,) = odc_mlir.run(model, [value])
+    for target in (name, machine):
+        with Session(model, settings={"OnDeviceCompilation": "1", "ODC_TARGET": target, "ODC_RECORDS": "1"}) as session:
+            np.testing.assert_array_equal(session.infer([value])[0], expected)
+            assert session.wait_for_auto_compilation(60)
+            np.testing.assert_array_equal(session.infer([value])[0], expected)
+            status = session.odc_status
+        assert (status.phase, status.serving, status.target) == (Phase.REJECTED, Level.ORIGINAL, target)
+        assert problem in (status.reason or "")
+
+
+def test_a_session_runs_no_code_of_a_named_target_while_the_application_waits(site: Path, tmp_path: Path) -> None:
+    install(site, "marks", f"open({str(tmp_path / 'imported')!r}, 'w')\nmake = 5\n", TARGETS)
+    for target in ("marks", "marks-large", "else"):
+        Session(settings={"ODC_TARGET": target})
+    assert not (tmp_path / "imported").exists()
+    with pytest.raises(OdcError, match="unknown target 'npu-7'"):  # a name of ours
+        Session(settings={"ODC_TARGET": "npu-7"})
 
 
 def test_a_device_may_print_and_leave_threads(site: Path, capfd: pytest.CaptureFixture[str]) -> None:
