@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import signal
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 
 ONE_BLAS_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
@@ -54,11 +54,3 @@ def end_group(leader: int) -> None:
     """Kill the process group of ``leader``, if it still exists."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
-
-
-def one_blas_thread() -> AbstractContextManager[object]:
-    """Let BLAS compute on the calling thread. Clocks then count the time, and small products do not wait."""
-    from threadpoolctl import threadpool_limits
-
-    limited: AbstractContextManager[object] = threadpool_limits(limits=1, user_api="blas")
-    return limited

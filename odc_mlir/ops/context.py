@@ -64,4 +64,5 @@ class Context:
     max_bytes: int | None = None  # limit on each activation, including results whose size depends on values
     binary_codes: BinaryCodes | None = None  # if None, operators on binary-coded weights are rejected
     microscaling: bool = False  # if False, operators on microscaling types are rejected
+    threads: int | None = None  # of native code and BLAS; None: one, but BLAS's own number for large operators
     numerics: str = "fixed"  # requantisation of fully connected layers: "fixed" point, or "litert" in float64

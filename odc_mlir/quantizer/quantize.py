@@ -27,7 +27,6 @@ from odc_mlir.formats.quantities import model_name
 from odc_mlir.formats.samples import Samples
 from odc_mlir.frontend.export_circle import ModelFile, export_model
 from odc_mlir.ops.spec import Array
-from odc_mlir.process_limits import one_blas_thread
 from odc_mlir.quantizer.candidates import Types, codes_brought, lost, scheme_of, taken_out
 from odc_mlir.quantizer.driver import Driver
 from odc_mlir.quantizer.models import limited_masks, prepare, recorded_ranges
@@ -38,6 +37,7 @@ from odc_mlir.quantizer.policy.verdict import FAILED, caution, describe, hint_of
 from odc_mlir.quantizer.samples import Calibration, Labels, LoadOptions, check_finite, make_data, units_that_differ
 from odc_mlir.quantizer.states import Rollout
 from odc_mlir.quantizer.verdict import verdict_of
+from odc_mlir.runtime.execution.blas_threads import BlasLimit
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.recording import record
@@ -202,7 +202,7 @@ def quantize(
         base = limited_masks(base, data.fit)
     # There are many small matrix products. Several threads would mostly wait. Numbers that are not finite make the
     # verdict fail, so numpy need not warn.
-    with one_blas_thread(), seldom_collected(), np.errstate(all="ignore"):
+    with BlasLimit(1), seldom_collected(), np.errstate(all="ignore"):
         driver = Driver(original, base, data, options, progress)
         if not brought:  # a fake-quantised model is measured against its own codes
             driver.findings += codes_brought(original)

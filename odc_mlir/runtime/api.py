@@ -61,7 +61,7 @@ class RunOptions(TypedDict, total=False):
     binary_codes: BinaryCodes | None
     custom_ops: CustomOps | None
     max_bytes: int | None
-    threads: int
+    threads: int | None
     trust_code: bool
 
 
@@ -94,13 +94,14 @@ def run(
         the host, and a package on the target that it was compiled for. ``npu`` first compiles a model for ``target``
         and ``memory``, ``native`` for this machine. If the device cannot run a segment, host kernels run it, with the
         same result. With ``strict``, this and an operator that the compiler leaves on the host are errors.
-        ``max_bytes`` limits the activations that are live at one time. ``threads``: number of threads of native code,
-        which does not affect results. ``trust_code``: consent to run machine code that was not compiled on this
-        machine. If it is false, the model is compiled again here, with a warning. ``custom_ops`` implements custom
-        operators (default: the global registry). ``microscaling`` enables tensors of microscaling types, and
-        ``binary_codes`` gives the form of binary-coded weights. If a default is missing, such tensors are errors,
-        because files do not define them. ``tensors``: names of tensors inside the model. The result is then ``(outputs,
-        {name: value})``. Raises InputError for arrays that do not fit, and other OdcErrors.
+        ``max_bytes`` limits the activations that are live at one time. ``threads``: number of threads of native code
+        and of matrix products on the host (default: one, but numpy's own number if an operator has 256 million
+        products). ``trust_code``: consent to run machine code that was not compiled on this machine. If it is false,
+        the model is compiled again here, with a warning. ``custom_ops`` implements custom operators (default: the
+        global registry). ``microscaling`` enables tensors of microscaling types, and ``binary_codes`` gives the form of
+        binary-coded weights. If a default is missing, such tensors are errors, because files do not define them.
+        ``tensors``: names of tensors inside the model. The result is then ``(outputs, {name: value})``. Raises
+        InputError for arrays that do not fit, and other OdcErrors.
     """
     if unknown := options.keys() - RunOptions.__annotations__.keys():
         name = min(unknown)
@@ -130,7 +131,7 @@ def open_executor(
     binary_codes: BinaryCodes | None = None,
     custom_ops: CustomOps | None = None,
     max_bytes: int | None = None,
-    threads: int = 1,
+    threads: int | None = None,
     trust_code: bool = False,
     resize: bool = False,
     signature: str | None = None,
@@ -156,9 +157,10 @@ def open_executor(
         binary_codes=binary_codes,
         microscaling=microscaling,
         numerics=numerics,
+        threads=threads,
     )
     # With None, the package reuses the executor with default choices.
-    context = None if choices == Context() else choices
+    context = None if choices == Context(threads=threads) else choices
     options: dict[str, Any] = {"context": context, "strict": strict, "max_bytes": max_bytes, "resize": resize}
     host = backend if backend in ("litert", "onert") else "host"
     source, model = model, runnable(model)
@@ -171,19 +173,20 @@ def open_executor(
                 f"only the first subgraph can run on the backend {backend}", hint="use the backend host"
             )
         graph = build_graph(_model_records(model), subgraph, custom_ops=custom_ops)
-        return graph_executor(graph, host, all_tensors=all_tensors, **options)
+        return graph_executor(graph, host, all_tensors=all_tensors, **options | {"context": choices})
     opened = _open(model, custom_ops)
     if backend == "npu" and (not isinstance(opened, Package) or opened.plan is None or _is_native(opened)):
         opened = compile(source, target=target, memory=memory, strict=strict)
     if backend == "native" and not _is_native(opened):
         opened = native_in_place(source, strict=strict)
     if isinstance(opened, Graph):
-        return graph_executor(opened, host, all_tensors=all_tensors, **options)
+        return graph_executor(opened, host, all_tensors=all_tensors, **options | {"context": choices})
+    options["threads"] = threads
     if backend in ("host", "litert", "onert") or opened.plan is None or numerics == "litert":
         return opened.executor(host, all_tensors=all_tensors, **options)
     if not (trust_code or strict):
         opened = _trusted(opened)
-    return opened.executor(threads=threads, trust_code=trust_code, **options)
+    return opened.executor(trust_code=trust_code, **options)
 
 
 def _trusted(package: Package) -> Package:
@@ -421,9 +424,9 @@ def check_choice(name: str, value: str, allowed: Iterable[str]) -> None:
         raise OptionError(f"unknown {name} {value!r}", hint=f"use one of {', '.join(allowed)}")
 
 
-def check_threads(count: int) -> None:
+def check_threads(count: int | None) -> None:
     """Raise OptionError for an invalid number of threads."""
-    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_THREADS:
+    if count is not None and (isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_THREADS):
         raise OptionError(f"threads is {count!r}", hint=f"use a number from 1 to {MAX_THREADS}")
 
 

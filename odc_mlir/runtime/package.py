@@ -193,26 +193,26 @@ class Package:
         strict: bool = False,
         max_bytes: int | None = None,
         resize: bool = False,
-        threads: int = 1,
+        threads: int | None = None,
         trust_code: bool = False,
     ) -> Executor:
         """Return an executor of the plan, or of the model on the backend host or litert.
 
         The options are parameters of :func:`~odc_mlir.runtime.backends.graph_executor`. If there is no ``context``, the
-        next call returns the same executor. ``threads``: number of threads of native code. ``trust_code``: consent, as
-        for the package. Raises PackageError if there is no plan or it does not fit the model. With ``strict``, raises
-        the error of an unusable segment.
+        next call returns the same executor. ``threads``: as in the context. ``trust_code``: consent, as for the
+        package. Raises PackageError if there is no plan or it does not fit the model. With ``strict``, raises the error
+        of an unusable segment.
         """
         options: dict[str, Any] = {"strict": strict, "max_bytes": max_bytes, "resize": resize}
         if backend == "npu":
-            options |= {"threads": threads, "trust_code": trust_code}
+            options["trust_code"] = trust_code
         else:
             options["all_tensors"] = all_tensors
         if context is not None:
             return self._new_executor(backend, context, options)
-        key = (backend, *options.items())
+        key = (backend, threads, *options.items())
         if key not in self._executors:
-            self._executors[key] = self._new_executor(backend, Context(), options)
+            self._executors[key] = self._new_executor(backend, Context(threads=threads), options)
         return self._executors[key]
 
     def _new_executor(self, backend: str, context: Context, options: dict[str, Any]) -> Executor:

@@ -63,7 +63,7 @@ def generate_text(arguments: argparse.Namespace, model: str) -> None:
         model if package is None else package,
         None if arguments.backend in ("auto", "npu") else arguments.backend,
         strict=arguments.strict,
-        settings={} if arguments.threads is None else {"NUM_THREADS": str(arguments.threads)},
+        threads=arguments.threads,
         max_bytes=arguments.max_bytes,
         trust_code=arguments.trust_code,
     ) as session:

@@ -48,7 +48,9 @@ def build_parser() -> argparse.ArgumentParser:
     add_execution_flags(where)
     where.add_argument("--signature", metavar="NAME", help="run the subgraph of this signature")
     where.add_argument("--max-bytes", type=size, metavar="N", help="limit on the bytes of live operands and results")
-    where.add_argument("--threads", type=int, metavar="N", help="threads of native code (NUM_THREADS, else 1)")
+    where.add_argument(
+        "--threads", type=int, metavar="N", help="threads of native code and matrix products (NUM_THREADS)"
+    )
     _add_data_flags(parser.add_argument_group("data"))
     add_generation_flags(parser.add_argument_group("text"))
     _add_measuring_flags(parser.add_argument_group("measuring"))

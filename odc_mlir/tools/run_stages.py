@@ -135,8 +135,8 @@ def backend_of_settings(package: Package | None) -> Backend:
     return backends.get(first, "auto")
 
 
-def threads_of_settings(package: Package | None) -> int:
-    """Return the number of threads of native code (NUM_THREADS). Raises OptionError for an invalid value."""
+def threads_of_settings(package: Package | None) -> int | None:
+    """Return the number of threads (NUM_THREADS), or None for the default. Raises OptionError for an invalid value."""
     return _settings(package).threads
 
 

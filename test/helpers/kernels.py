@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from odc_mlir.ops.spec import Array, Execute, Node, Operand, OpSpec, ResultType, TensorInfo
+from odc_mlir.runtime.execution.blas_threads import LARGE_MACS
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
 
 
@@ -70,17 +72,28 @@ def _given(value: Array | None) -> Array:
     return value
 
 
-def spec(kernel: str, infer: str = "same_shape", operands: int = 1, mutated: tuple[int, ...] = ()) -> OpSpec:
+def spec(
+    kernel: str, infer: str = "same_shape", operands: int = 1, mutated: tuple[int, ...] = (), macs: str = ""
+) -> OpSpec:
     names = tuple(Operand(f"x{i}", mutated=i in mutated) for i in range(operands))
     home = "helpers.kernels"
-    return OpSpec("TEST", names, (Operand("y"),), infer=f"{home}:{infer}", kernel=f"{home}:{kernel}")
+    return OpSpec(
+        "TEST",
+        names,
+        (Operand("y"),),
+        infer=f"{home}:{infer}",
+        kernel=f"{home}:{kernel}",
+        macs=macs and f"{home}:{macs}",
+    )
 
 
-def chain(*kernels: str, shape: tuple[int | None, ...] = (2,), infer: str = "same_shape") -> Graph:
+def chain(*kernels: str, shape: tuple[int | None, ...] = (2,), infer: str = "same_shape", macs: str = "") -> Graph:
     """x -> kernels, one after another -> y; tensor 0 is x, tensor i the result of kernel i."""
     tensors = tuple(TensorInfo(f"t{i}", "float32", shape) for i in range(len(kernels) + 1))
     nodes = tuple(
-        GraphNode(i, Node(spec(kernel, infer), (tensors[i],), (tensors[i + 1],), name=f"t{i + 1}"), (i,), (i + 1,))
+        GraphNode(
+            i, Node(spec(kernel, infer, macs=macs), (tensors[i],), (tensors[i + 1],), name=f"t{i + 1}"), (i,), (i + 1,)
+        )
         for i, kernel in enumerate(kernels)
     )
     return Graph("chain", 0, tensors, nodes, (0,), (len(kernels),))
@@ -88,3 +101,20 @@ def chain(*kernels: str, shape: tuple[int | None, ...] = (2,), infer: str = "sam
 
 def zeros(*shape: int) -> Array:
     return np.zeros(shape, np.float32)
+
+
+def gives_blas_threads(node: Node) -> Execute:
+    """Gives the number of threads that BLAS may use while the operator runs."""
+    return lambda operands: [np.full_like(_given(operands[0]), max(blas_threads()))]
+
+
+def blas_threads() -> set[int]:
+    return {library.get_num_threads() for library in ThreadpoolController().lib_controllers}
+
+
+def large(node: Node) -> int:
+    return LARGE_MACS
+
+
+def almost_large(node: Node) -> int:
+    return LARGE_MACS - 1

@@ -7,10 +7,7 @@ import os
 import subprocess
 import sys
 
-import numpy as np
-from threadpoolctl import threadpool_info
-
-from odc_mlir.process_limits import Limits, end_group, one_blas_thread
+from odc_mlir.process_limits import Limits, end_group
 
 SHOW = """
 import resource
@@ -58,9 +55,3 @@ def test_nothing_of_a_group_is_left() -> None:
         end_group(process.pid)
         assert process.communicate(timeout=60)[0] == b""  # at its end no process that could write is left
     end_group(process.pid)
-
-
-def test_blas_takes_one_thread() -> None:
-    np.ones((2, 2)) @ np.ones((2, 2))
-    with one_blas_thread():
-        assert {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"} == {1}

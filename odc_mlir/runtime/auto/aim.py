@@ -26,14 +26,13 @@ _CUSTOM = "CUSTOM"
 
 @dataclass(frozen=True)
 class ExecutorOptions:
-    """Options of all executors of a session. ``context`` creates contexts. ``threads``: threads of native code.
+    """Options of all executors of a session. ``context`` creates contexts.
 
     ``cache``: folder of the session's cache, or None for the user's cache
     """
 
     context: Callable[[], Context]
     max_bytes: int | None = None
-    threads: int = 1
     cache: Path | None = None
 
 

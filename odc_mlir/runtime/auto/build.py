@@ -28,11 +28,11 @@ from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.package import is_package
 from odc_mlir.formats.samples import is_finite
 from odc_mlir.ops.spec import Array, numpy_dtype
-from odc_mlir.process_limits import one_blas_thread
 from odc_mlir.quantizer.policy.schemes import scheme as scheme_of
 from odc_mlir.runtime.auto.watch import normal_shares, spread
 from odc_mlir.runtime.devices.base import DirectProgram
 from odc_mlir.runtime.execution.binding import fits
+from odc_mlir.runtime.execution.blas_threads import BlasLimit
 from odc_mlir.runtime.execution.executor import Executor, HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.execution.plan import PlanExecutor
@@ -278,7 +278,7 @@ def side_by_side(executors: Sequence[Executor], inputs: Sequence[Array]) -> list
     # Under a limit on processor time, the processor time of a process is too coarse.
     clock = time.perf_counter if is_driven else time.thread_time
     runs = [partial(executor.run, inputs) for executor in executors]
-    with one_blas_thread():  # the clock counts only this thread
+    with BlasLimit(1):  # the clock counts only this thread
         for run in runs:  # excludes preparation from the measurement
             run()
         counts = [max(1, int(_RUN_SECONDS / max(1e-7, _timed(run, 1, clock)))) for run in runs]

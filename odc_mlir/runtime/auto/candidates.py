@@ -158,7 +158,7 @@ def _compiled(level: Level, path: Path, options: ExecutorOptions) -> ExecutorCan
     if package.plan is None:
         raise UnsupportedError("the package has no plan", location=str(path))
     limits: dict[str, Any] = {"resize": True, "max_bytes": options.max_bytes}
-    executor = package.executor("npu", context=options.context(), threads=options.threads, **limits)
+    executor = package.executor("npu", context=options.context(), **limits)
     units = executor.segments if isinstance(executor, PlanExecutor) else ()
     if isinstance(executor, PlanExecutor) and not any(unit.failure is None for unit in units):
         reasons = "; ".join(dict.fromkeys(executor.fallbacks.values())) or "nothing in it is for the device"
@@ -172,7 +172,7 @@ def _compiled(level: Level, path: Path, options: ExecutorOptions) -> ExecutorCan
 def _native_twin(path: Path, shapes: Shapes, options: ExecutorOptions) -> tuple[Executor | None, str | None]:
     try:
         executor = Package.from_path(path, cache=options.cache).executor(
-            context=options.context(), resize=True, max_bytes=options.max_bytes, threads=options.threads
+            context=options.context(), resize=True, max_bytes=options.max_bytes
         )
         executor.prepare(shapes)
     except OdcError as error:

@@ -7,6 +7,7 @@ import math
 import os
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from threading import RLock
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from odc_mlir.ops.constants import initial_contents
 from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.execution.binding import InputBinder
+from odc_mlir.runtime.execution.blas_threads import LARGE_MACS, BlasLimit
 from odc_mlir.runtime.execution.graph import Graph, GraphState
 from odc_mlir.runtime.execution.units import (
     MAX_BYTES_VARIABLE,
@@ -214,13 +216,19 @@ class Executor:
             # As a decorator, np.errstate costs half as much as in a with statement. Only host kernels need it.
             computes = any(isinstance(unit, OperatorUnit) for unit in self.units)
             quietly = np.errstate(all="ignore")(straight) if straight is not None and computes else straight
-            prepared = self._prepared[shapes] = _Prepared(shaped, program, straight, quietly)
+            prepared = self._prepared[shapes] = _Prepared(shaped, program, straight, quietly, self.blas_limit(shaped))
             if len(self._prepared) > _SHAPES_KEPT:
                 self._prepared.popitem(last=False)
         else:
             self._calls.check_memory(prepared.shaped.peak_bytes, prepared.shaped.peak_name)
             self._prepared.move_to_end(shapes)
         return prepared
+
+    def blas_limit(self, shaped: SpecializedGraph) -> AbstractContextManager[None]:
+        """Return the limit on BLAS threads during a run of ``shaped``."""
+        threads = self._calls.context.threads
+        is_large = threads is None and any(node.macs >= LARGE_MACS for node in shaped.nodes)
+        return nullcontext() if is_large else BlasLimit(threads or 1)
 
     def run(
         self,
@@ -246,9 +254,10 @@ class Executor:
                 self._fetch_states()
             values.update(self._states)
             if prepared.quietly is not None and observe is None and watch is None:  # no subgraph is called
-                prepared.quietly(values)
+                with prepared.blas:
+                    prepared.quietly(values)
             else:
-                with np.errstate(all="ignore"), self._calls.watched(watch_calls):
+                with prepared.blas, np.errstate(all="ignore"), self._calls.watched(watch_calls):
                     self._execute(prepared, values, observe, watch)
             results = []
             for index in self.graph.outputs:
@@ -342,12 +351,14 @@ class _Prepared(NamedTuple):
     """A graph prepared for one set of input shapes: for each unit, a step and the values to drop after the step.
 
     If no unit needs a frame, ``straight`` runs all units, and ``quietly`` does so with numpy's warnings disabled.
+    ``blas`` limits the threads of matrix products.
     """
 
     shaped: SpecializedGraph
     program: tuple[tuple[Unit, Step | None, tuple[int, ...]], ...]
     straight: Step | None
     quietly: Step | None
+    blas: AbstractContextManager[None]
 
 
 def _straight(program: Sequence[tuple[Unit, Step | None, tuple[int, ...]]]) -> Step | None:

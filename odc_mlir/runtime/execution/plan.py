@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 from odc_mlir.errors import InputError, OdcError, PackageError, SimulationError
@@ -307,8 +308,7 @@ class PlanExecutor(Executor):
     """Executor that runs ``graph`` as in ``plan``. ``read`` returns the bytes of a segment's file.
 
     Host kernels replace a segment that cannot be loaded or run, with the same results. :attr:`fallbacks` holds the
-    reasons. With ``strict``, failures are errors. ``threads``: number of threads for segments of native code. Raises
-    PackageError for a plan that does not fit the model.
+    reasons. With ``strict``, failures are errors. Raises PackageError for a plan that does not fit the model.
     """
 
     def __init__(
@@ -323,10 +323,10 @@ class PlanExecutor(Executor):
         resize: bool = False,
         context: Context | None = None,
         location: str = "plan.json",
-        threads: int = 1,
     ) -> None:
         check_plan(plan, graph, location)
         self.plan = plan
+        threads = 1 if context is None or context.threads is None else context.threads
         self._team = Team(threads) if threads > 1 else None
         units: list[Unit] = []
         for step in plan.steps:
@@ -345,6 +345,10 @@ class PlanExecutor(Executor):
     def forget_device_states(self) -> None:
         for unit in self.segments:
             unit.forget_states()
+
+    def blas_limit(self, shaped: SpecializedGraph) -> AbstractContextManager[None]:
+        is_native = all(isinstance(getattr(unit, "program", None), base.DivisibleProgram) for unit in self.units)
+        return nullcontext() if is_native else super().blas_limit(shaped)  # native code does not call BLAS
 
     def close(self) -> None:
         """End the threads of native code."""

@@ -111,10 +111,6 @@ class Choices:
     workspace: str | None = None
     custom_ops: CustomOps = field(default_factory=lambda: CustomOps(default_custom_ops()))
 
-    def context(self) -> Context:
-        """Return a new context for an executor."""
-        return Context(custom_ops=self.custom_ops)
-
 
 class Loader:
     """The model of a session and the settings for it. Raises SessionError for an empty model.
@@ -339,6 +335,10 @@ class Loader:
         self.output_shapes = results
         return executor
 
+    def context(self) -> Context:
+        """Return a new context for an executor. Raises OptionError for an invalid number of threads."""
+        return Context(custom_ops=self.choices.custom_ops, threads=self.settings.threads)
+
     def _executor(self, graph: Graph) -> Executor:
         """Return the executor for the chosen backends. Ignore unusable backends from the package's settings."""
         package = self.source.package
@@ -362,15 +362,13 @@ class Loader:
         plan = package.plan if package is not None and graph.subgraph == 0 else None
         order = usable_backends(backends, plan)
         forced = self._forced(graph)
-        threads, cache = settings.threads, settings.get(CACHE_VARIABLE)
+        cache = settings.get(CACHE_VARIABLE)
         options: dict[str, Any] = {"strict": choices.strict, "max_bytes": choices.max_bytes, "resize": True}
-        options["context"] = choices.context()
+        options["context"] = self.context()
         if order[0] == NPU and plan is not None and package is not None:
             plan = _with_forced(plan, graph, forced, may_use_host=HOST in order or LITERT in order)
             place = Path(cache) if os.path.isabs(cache) else None
-            return package.plan_executor(
-                graph, plan, threads=threads, trust_code=choices.trust_code, cache=place, **options
-            )
+            return package.plan_executor(graph, plan, trust_code=choices.trust_code, cache=place, **options)
         for index, name in forced.items():
             if name != order[0]:
                 raise _cannot(graph, index, name, f"the model is run by {order[0]}")
@@ -383,7 +381,7 @@ class Loader:
         choices = self.choices
         if graph.subgraph != 0:
             raise SessionError("only the first signature of a model runs as native code")
-        package, context = native_in_place(model_bytes(self.source), strict=choices.strict), choices.context()
+        package, context = native_in_place(model_bytes(self.source), strict=choices.strict), self.context()
         shared = context.custom_ops is package.graph.custom_ops
         graph = package.graph if shared else build_graph(package.model, custom_ops=context.custom_ops, states=True)
         if self.by_index or self.settings.op_backends():

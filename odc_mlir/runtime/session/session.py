@@ -36,7 +36,8 @@ class Session:
         :func:`odc_mlir.load` accepts. If no model is given, the session waits for load_model_from_file. ``backends``
         and ``workspace``: as in set_available_backends and set_workspace. ``strict``: every fallback is an error.
         ``settings`` take precedence over the environment and the package's config.cfg. ``max_bytes`` limits the
-        activations of a run. ``trust_code``: allow machine code that was not compiled on this machine.
+        activations of a run. ``trust_code``: allow machine code that was not compiled on this machine. ``threads``: as
+        in :func:`odc_mlir.run` (setting NUM_THREADS).
 
     In short: ``with Session(path) as session: outputs = session.infer([array])``. On-device compilation runs in the
     background of that call. Threads that share a session take turns. Separate sessions run in parallel. Failures are
@@ -57,9 +58,11 @@ class Session:
         settings: dict[str, str] | None = None,
         max_bytes: int | None = None,
         trust_code: bool = False,
+        threads: int | None = None,
     ) -> None:
         self._core = SessionCore()
-        self._choices = loading.Choices(dict(settings or {}), strict, trust_code, max_bytes)
+        chosen = {} if threads is None else {"NUM_THREADS": str(threads)}
+        self._choices = loading.Choices(dict(settings or {}) | chosen, strict, trust_code, max_bytes)
         check_chosen(self._choices.settings)
         self._exchange = loading.Exchange()
         self._take(Loader(self._choices))

@@ -29,7 +29,7 @@ DEFAULTS: Mapping[str, str] = MappingProxyType(
         "TRACING_MODE": "0",
         "MINMAX_DUMP": "0",
         "INTERNAL_OUTPUT_ALLOC": "0",
-        "NUM_THREADS": "-1",  # one
+        "NUM_THREADS": "-1",  # one, except for large matrix products
         "USE_SCHEDULER": "0",
         "GRAPH_DOT_DUMP": "0",
         "WORKSPACE_DIR": ".",
@@ -110,12 +110,12 @@ def _check_value(key: str, value: str) -> None:
         _threads(value)
 
 
-def _threads(text: str) -> int:
+def _threads(text: str) -> int | None:
     count = int(text) if re.fullmatch("-?[0-9]{1,6}", text) else 0
     if count != -1 and not 1 <= count <= MAX_THREADS:
         seen = repr(text) if text else "empty"
-        raise OptionError(f"{_THREADS} cannot be {seen}", hint=f"use a number from 1 to {MAX_THREADS}, or -1 for 1")
-    return max(count, 1)
+        raise OptionError(f"{_THREADS} cannot be {seen}", hint=f"use a number from 1 to {MAX_THREADS}, or -1")
+    return None if count == -1 else count
 
 
 def is_true(text: str) -> bool:
@@ -168,8 +168,8 @@ class Settings:
         return is_true(self.get(key, default))
 
     @property
-    def threads(self) -> int:
-        """Number of threads of native code. Raises OptionError for an invalid value of the environment."""
+    def threads(self) -> int | None:
+        """Number of threads, as in a context. Raises OptionError for an invalid value of the environment."""
         return _threads(self.get(_THREADS))
 
     def op_backends(self) -> dict[str, str]:

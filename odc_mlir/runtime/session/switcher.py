@@ -313,12 +313,11 @@ class Switcher:
             aim, why = aim_at(settings.target, lambda: original.file(settings.folder)), None
         except OdcError as error:
             aim, why = None, str(error)
-        choices, threads = loader.choices, loader.settings.threads
         return AutoCompiler(
             original,
             settings,
             aim,
-            ExecutorOptions(choices.context, choices.max_bytes, threads, settings.folder),
+            ExecutorOptions(loader.context, loader.choices.max_bytes, settings.folder),
             recorder,
             background,
             forbidden=self._why_not(executor, aim) or why,

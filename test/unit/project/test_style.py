@@ -41,7 +41,7 @@ LINE_BUDGETS = {
     "isa": 2_940,
     "runtime": 2_550,
     "runtime/session": 3_060,
-    "runtime/execution": 2_420,
+    "runtime/execution": 2_500,
     "calibration": 1_710,
     "plugins": 1_870,
     "transforms": 1_520,
