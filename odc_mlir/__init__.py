@@ -1,8 +1,8 @@
 """Compiler for quantised neural networks on an NPU: compile Circle models, run them, and explain cycles.
 
 ``run`` executes a model file or a compiled package. ``load``, ``lower`` and ``compile`` take a model through the
-compiler. ``import_model`` checks a file. ``load_package`` opens a result of ``Package.save``. Importing this package is
-cheap, because functions import modules at the first use. Running a model never loads the compiler.
+compiler. ``load_package`` opens a result of ``Package.save``. Importing this package is cheap, because functions import
+modules at the first use. Running a model never loads the compiler.
 """
 
 from __future__ import annotations

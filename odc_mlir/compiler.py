@@ -74,7 +74,7 @@ def has_programs(module: ModuleOp) -> bool:
 
 @seldom_collected()
 def lower(
-    module: ModuleOp,
+    model: ModelSource | ModuleOp,
     stage: str,
     *,
     target: str = "npu-256",
@@ -89,16 +89,16 @@ def lower(
     before: Mapping[str, pipelines.Passes] | None = None,
     verify: Verify = "stages",
 ) -> ModuleOp:
-    """Lower a copy of ``module`` to a stage of ``odc-opt --list-stages``, with the options of :func:`compile`.
+    """Lower a copy of ``model`` to a stage of ``odc-opt --list-stages``, with the options of :func:`compile`.
 
-    ``after``: the last stage that the module has passed (default: none). ``before``: passes, or names of passes, to
+    ``after``: the last stage that the model has passed (default: none). ``before``: passes, or names of passes, to
         insert. The key is the name of the pass that follows them. Raises OdcError, and TimeLimitError after
         ``time_limit`` seconds.
     """
     context = _context(verify, time_limit=time_limit, before=pipelines.added_passes(before))
     _check_added(context, stage, after)
     options = _backend(target, memory, prefer, sram_limit, allow_host, placement).passes()
-    lowered = _verified_copy(module)
+    lowered = _verified_copy(model)
     declare_states(lowered, states)
     pipelines.run(context, lowered, stage, after=after, options=options)
     return lowered
@@ -234,7 +234,8 @@ def package(module: ModuleOp, *, time_limit: float | None = None, run: bool = Fa
     return _package_lowered(make_context(time_limit=time_limit), _verified_copy(module), run=run)
 
 
-def _verified_copy(module: ModuleOp) -> ModuleOp:
+def _verified_copy(model: ModelSource | ModuleOp) -> ModuleOp:
+    module = load(model)
     with typed_errors(), attribute_errors(module):
         verify_order(module)
         copy = clone_module(module)

@@ -26,11 +26,6 @@ from odc_mlir.universe import make_context
 _IR = re.compile(rb"^\s*(%\S+|[a-z_]\w*\.[a-z]\w*|\"[a-z_]\w*\.[a-z]\w*\"\s*\(|module|[#!]\w+\s*=|//)", re.MULTILINE)
 
 
-def import_model(source: ModelSource | Package) -> ModuleOp:
-    """Read a model file or package into the circle dialect and verify the module. Raises OdcError for any problem."""
-    return import_circle.import_model(read_model(model_of(source)))
-
-
 def load(model: Any) -> ModuleOp:
     """Load a model file, IR text, a package or a PyTorch program (``.pt2``), by its content. Raises OdcError.
 
@@ -57,7 +52,7 @@ def load(model: Any) -> ModuleOp:
     source: ModelSource = model_of(model)
     data = _head_or_bytes(source)
     if identify(data) is not None or not _is_text(data):
-        return import_model(source)
+        return import_circle.import_model(read_model(source))
     name = "<text>" if isinstance(source, bytes | bytearray | memoryview) else os.fspath(source)
     text = bytes(data) if name == "<text>" else Path(name).read_bytes()
     with typed_errors("parse"):
@@ -74,6 +69,10 @@ def load(model: Any) -> ModuleOp:
         verify_module(module, positions)
         tell_apart(module)
     return module
+
+
+import_model = load
+"""Another name of :func:`load`."""
 
 
 def load_ipython_extension(shell: Any) -> None:

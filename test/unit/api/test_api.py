@@ -144,9 +144,12 @@ def test_compile_takes_modules_and_packages(tmp_path: Path) -> None:
 def test_lower_leaves_its_argument_alone(model: Path) -> None:
     module = odc_mlir.load(model)
     before = str(module)
-    assert str(odc_mlir.lower(module, stage="partition", target="npu-256")) != before
+    lowered = str(odc_mlir.lower(module, stage="partition", target="npu-256"))
+    assert lowered != before
     assert str(module) == before
-    assert str(odc_mlir.import_model(model)) == before
+    for source in (model, model.read_bytes(), odc_mlir.compile(model)):
+        assert str(odc_mlir.import_model(source)) == before
+        assert str(odc_mlir.lower(source, "partition")) == lowered
 
 
 @pytest.mark.parametrize(
