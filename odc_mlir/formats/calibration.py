@@ -102,11 +102,7 @@ def _arrays(path: Path, inputs: Sequence[TensorInfo]) -> Samples:
     """Read an NPZ or HDF5 file. Unnumbered arrays that do not fit the inputs hold samples along axis 0."""
     shapes, names = [info.shape for info in inputs], [(info.name, info.alias) for info in inputs]
     samples = read_samples(path, shapes, names=names)
-    if samples.layout != "single":
-        return samples
-    # An unknown first dimension is the batch. Several entries along this dimension are samples.
-    known = [(1, *shape[1:]) if shape and shape[0] is None else shape for shape in shapes]
-    if samples.labels is None and fit(samples.records[0], known):
+    if samples.layout != "single" or (samples.labels is None and fit(samples.records[0], shapes)):
         return samples
     return read_samples(path, shapes, names=names, sample_axis=True)
 

@@ -112,7 +112,8 @@ def read_samples(
     Each input has as many names as the others; of equal names, a later one counts.
 
     If ``sample_axis``, arrays ``in_J`` have a leading sample axis, and a missing batch dimension is added. None: they
-    have it if only their parts along this axis fit ``shapes``. Raises InputError.
+    have it if only entries along this axis fit ``shapes``. An unknown first dimension is the batch, with one entry,
+    except for inputs of rank 1. Raises InputError.
     """
     with located(str(path)):
         places = {name: j for kind in zip(*names, strict=True) for j, name in enumerate(kind) if name}
@@ -160,7 +161,8 @@ def _names(path: str | os.PathLike[str]) -> list[str]:
 
 def _only_parts_fit(whole: list[Array], shapes: Sequence[Shape | None]) -> bool:
     lengths = {array.shape[:1] for array in whole}
-    if fit(whole, shapes) or len(lengths) != 1 or lengths & {(), (0,)}:
+    single = [(1, *shape[1:]) if shape and len(shape) > 1 and shape[0] is None else shape for shape in shapes]
+    if fit(whole, single) or len(lengths) != 1 or lengths & {(), (0,)}:
         return False
     return fit(_split(whole, shapes)[0], shapes)
 

@@ -72,6 +72,12 @@ def add_switch(container: Container, flag: str, help: str) -> None:
     container.add_argument(flag, action="store_true", help=help)
 
 
+def add_samples(container: Container) -> None:
+    """Add ``--samples`` and ``--no-samples``: how to divide loaded arrays, None by default."""
+    text = "loaded arrays have a leading sample axis (default: if several fit the batch)"
+    container.add_argument("--samples", action=argparse.BooleanOptionalAction, help=text)
+
+
 def add_json(container: Container, kind: OutputKind, help: str) -> None:
     """Add ``--json [FILE.json]``, a document for programs. If FILE is missing, the output goes to standard output."""
     text = f"write {help} as JSON"

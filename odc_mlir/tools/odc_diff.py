@@ -12,7 +12,7 @@ from odc_mlir.errors import InputError, OptionError, did_you_mean
 from odc_mlir.formats.kinds import json_kind
 from odc_mlir.formats.quantities import aligned, counted, distinct_cuts
 from odc_mlir.tools.common import ARRAY_FORMATS, EXIT_OK, EXIT_USER, MODEL_FORMATS, UsageError, base_parser, tool
-from odc_mlir.tools.files import add_execution_flags, add_input, add_json, add_output, add_overwrite, add_switch, shown
+from odc_mlir.tools.files import add_execution_flags, add_input, add_json, add_output, add_overwrite, add_samples, shown
 
 if TYPE_CHECKING:
     from odc_mlir.ops.spec import Array, TensorInfo
@@ -47,7 +47,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add_input(parser, "--load", "-l", metavar="DATA", help=f"inputs from an {ARRAY_FORMATS} file (default: random)")
     add_input(parser, "--load-b", metavar="DATA", help="other inputs for B, with as many samples as --load")
-    add_switch(parser, "--samples", "loaded arrays have a leading sample axis, even if they fit as they are")
+    add_samples(parser)
     text = "load at most N samples, from data of any form that calibration accepts"
     parser.add_argument("--max-samples", type=int, metavar="N", help=text)
     parser.add_argument("--atol", type=_tolerance, default=1e-5, metavar="X", help="absolute tolerance (%(default)s)")
@@ -155,7 +155,7 @@ def _records(arguments: argparse.Namespace, executors: Sequence[Executor]) -> li
 
     infos = executors[0].graph.input_infos()
     if not arguments.load:
-        if arguments.samples:
+        if arguments.samples is not None:
             raise OptionError("--samples describes the file of --load, which is not given")
         return [_made_up(infos, executors[1].graph.input_infos(), index_limits(executors[0].graph))]
     return _loaded(arguments, arguments.load, infos)
@@ -176,7 +176,7 @@ def _loaded(arguments: argparse.Namespace, file: str, infos: Sequence[TensorInfo
 
     if arguments.max_samples is None:
         shapes, names = [info.shape for info in infos], [(info.name, info.alias) for info in infos]
-        return read_samples(file, shapes, names=names, sample_axis=arguments.samples or None).records
+        return read_samples(file, shapes, names=names, sample_axis=arguments.samples).records
     found = read_calibration(file, infos, most=arguments.max_samples).records
     return [list(map(to_codes, infos, record)) for record in found]
 

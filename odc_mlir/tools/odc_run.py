@@ -14,7 +14,7 @@ from odc_mlir.errors import InputError, OptionError, UnsupportedError
 from odc_mlir.formats.kinds import ARRAYS, PROFILE, TRACE, UNKNOWN
 from odc_mlir.formats.quantities import bytes_of, counted
 from odc_mlir.tools.common import ARRAY_FORMATS, MODEL_FORMATS, base_parser, size, tool
-from odc_mlir.tools.files import add_execution_flags, add_input, add_output, add_overwrite, add_switch
+from odc_mlir.tools.files import add_execution_flags, add_input, add_output, add_overwrite, add_samples, add_switch
 from odc_mlir.tools.generating import add_generation_flags, generate_text
 from odc_mlir.tools.measure import TIMES, csv_path, telling
 from odc_mlir.tools.run_stages import QUANTIZED_SUFFIXES, add_stage_flags, staged_model
@@ -69,7 +69,7 @@ def _add_data_flags(group: argparse._ArgumentGroup) -> None:
     add_input(
         group, "--load:raw", dest="load_raw", metavar="PREFIX", stdin=False, help="inputs from PREFIX.0, PREFIX.1 ..."
     )
-    add_switch(group, "--samples", "loaded arrays have a leading sample axis, even if they fit as they are")
+    add_samples(group)
     add_input(
         group,
         "--labels",
@@ -315,14 +315,16 @@ def _samples(arguments: argparse.Namespace, executor: Executor, shapes: dict[int
     infos = executor.graph.input_infos()
     if arguments.labels is not None and not arguments.load:
         raise OptionError("--labels needs samples, and none are loaded", hint="add --load FILE")
-    if arguments.samples and not arguments.load:
+    if arguments.samples is not None and not arguments.load:
         raise OptionError("--samples describes the file of --load, which is not given")
     if arguments.load_raw:
         samples = Samples([read_raw(arguments.load_raw, _wanted(infos, shapes, arguments.force_float))], "single")
     elif arguments.load:
-        several = arguments.samples or arguments.labels is not None or (None if shapes is None else False)
+        several = arguments.samples if shapes is None or arguments.samples else False
         shapes_known, names = [info.shape for info in infos], [(info.name, info.alias) for info in infos]
-        samples = read_samples(arguments.load, shapes_known, names=names, sample_axis=several)
+        samples = read_samples(
+            arguments.load, shapes_known, names=names, sample_axis=arguments.labels is not None or several
+        )
         if arguments.labels:
             samples = Samples(samples.records, samples.layout, read_labels(arguments.labels))
         elif arguments.labels is not None and samples.labels is None:

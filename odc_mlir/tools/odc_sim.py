@@ -11,7 +11,7 @@ from odc_mlir.errors import InputError, OptionError, PackageError
 from odc_mlir.formats.kinds import ARRAYS, TRACE, json_kind, starts_with
 from odc_mlir.formats.quantities import NOTHING, aligned, count_text, share_text, size_text, time_text
 from odc_mlir.tools.common import base_parser, tool
-from odc_mlir.tools.files import add_input, add_output, add_overwrite, add_switch
+from odc_mlir.tools.files import add_input, add_output, add_overwrite, add_samples, add_switch
 
 if TYPE_CHECKING:
     from odc_mlir.formats.samples import Samples
@@ -32,7 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add_input(parser, "segment", metavar="SEGMENT.npu", help="a compiled segment, or its listing")
     add_input(parser, "--load", metavar="DATA", help="inputs from an NPZ or HDF5 file (default: random values)")
-    add_switch(parser, "--samples", "loaded arrays have a leading sample axis, even if they fit as they are")
+    add_samples(parser)
     add_output(parser, "--dump", metavar="FILE", kind=ARRAYS, help="outputs to an NPZ or HDF5 file")
     add_output(parser, "--trace", metavar="FILE.json", kind=TRACE, help="timeline, for chrome://tracing or Perfetto")
     add_output(parser, "--assemble", metavar="OUT.npu", kind=SEGMENT, help="write the program of a listing, then stop")
@@ -106,7 +106,7 @@ def _samples(arguments: argparse.Namespace, program: Program) -> Samples:
     if arguments.load:
         shapes = [record.shape for record in program.inputs]
         names = [(record.name,) for record in program.inputs]
-        return read_samples(arguments.load, shapes, names=names, sample_axis=arguments.samples or None)
+        return read_samples(arguments.load, shapes, names=names, sample_axis=arguments.samples)
     wanted = [(np.dtype(record.dtype), record.shape) for record in program.inputs]
     return Samples([random_inputs(wanted, _SEED)], "single")
 

@@ -70,14 +70,24 @@ def test_numbered_samples(tmp_path: Path) -> None:
 
 
 def test_arrays_hold_several_samples_if_only_their_parts_fit(tmp_path: Path) -> None:
-    """An array [2, 3] is one sample of an input [2, 3], and two of [1, 3] or [3]."""
+    """An array [2, 3] is one sample of an input [2, 3], and two of [1, 3], [3] or an open batch, [None, 3]."""
     two = A.reshape(2, 3)
-    for shape, parts in (((2, 3), [two]), ((None, 3), [two]), ((1, 3), [two[:1], two[1:]]), ((3,), list(two))):
+    for shape, parts in (
+        ((2, 3), [two]),
+        ((None, 3), [two[:1], two[1:]]),
+        ((1, 3), [two[:1], two[1:]]),
+        ((3,), list(two)),
+    ):
         found = read_samples(_npz(tmp_path, in_0=two), [shape])
         _same(found, *([part] for part in parts))
         assert found.layout == ("single" if len(parts) == 1 else "axis")
     # Without a common axis of samples, or with parts that do not fit either, the arrays are one sample.
-    for arrays, shapes in (([two, B], [(1, 3), None]), ([two], [(1, 4)]), ([two, two[:1]], [(1, 3), (1, 3)])):
+    for arrays, shapes in (
+        ([two, B], [(1, 3), None]),
+        ([two], [(1, 4)]),
+        ([B], [(None,)]),
+        ([two, two[:1]], [(1, 3), (1, 3)]),
+    ):
         found = read_samples(_npz(tmp_path, **{f"in_{j}": array for j, array in enumerate(arrays)}), shapes)
         _same(found, arrays)
 
