@@ -228,7 +228,7 @@ def main() -> int:
     parser.add_argument("models", nargs="*", type=Path, default=MODELS, help="Circle models (two digits models)")
     parser.add_argument("--board", choices=BOARDS, action="append", help="a board, repeatable (all)")
     parser.add_argument("--golden", type=Path, help="folder with NAME.npz for each model: inputs and expected answers")
-    parser.add_argument("--samples", type=int, default=3, help="largest number of samples (%(default)s)")
+    parser.add_argument("--samples", type=int, default=4, help="largest number of samples (%(default)s)")
     parser.add_argument("--brief", action="store_true", help="print the table without the answers")
     arguments = parser.parse_args()
     print(f"{'model':24} {'board':11} {'code':>7} {'consts':>7} {'arena':>7} {'ports':>7} {'stack':>6}", end=" ")
