@@ -1,6 +1,7 @@
 """Studies: selection of points, parallel evaluation, storage of trials by Optuna, and results.
 
-Grid and random points are listed in advance. They do not depend on the number of processes.
+Grid and random points are listed in advance. They do not depend on the number of processes, and need no Optuna if no
+file stores them.
 """
 
 from __future__ import annotations
@@ -201,7 +202,7 @@ def run(
     """
     machines = Machines(definition.target)
     machines.check(definition.axes)
-    study = _open(definition, storage)
+    study = None if storage is None and definition.sampler != "bayes" else _open(definition, storage)
     wanted = _wanted(definition)
     runner = _StudyRunner(definition, machines, study, wanted, tell)
     with _workers(jobs, scheduler) as make:
@@ -222,7 +223,9 @@ def _open(definition: Definition, storage: str | None) -> optuna.Study:
     try:
         import optuna
     except ImportError:
-        raise UnsupportedError("exploring needs Optuna", hint="pip install 'odc-mlir[explore]'") from None
+        raise UnsupportedError(
+            "--storage and --sampler bayes need Optuna", hint="pip install 'odc-mlir[explore]'"
+        ) from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     sampler = _sampler(definition)
     identity = definition.identity()
@@ -266,18 +269,19 @@ class _StudyRunner:
     """Scheduler that hands points to workers and outcomes to the study."""
 
     def __init__(
-        self, definition: Definition, machines: Machines, study: optuna.Study, wanted: int, tell: Tell | None
+        self, definition: Definition, machines: Machines, study: optuna.Study | None, wanted: int, tell: Tell | None
     ) -> None:
         self.definition, self.machines, self.study, self.wanted, self.tell = definition, machines, study, wanted, tell
         self._listed = self._list()
-        done = self._finished()
-        self._known = {_key(self._point(trial)): _outcome(trial) for trial in done}
-        self._count = len(done)
+        self._done = self._stored()
+        self._known = {_key(trial.point): trial.outcome for trial in self._done}
+        self._count = len(self._done)
         self._deaths: Counter[tuple[Any, ...]] = Counter()
 
-    def _finished(self) -> list[optuna.trial.FrozenTrial]:
-        trials = self.study.get_trials(deepcopy=False)
-        return [trial for trial in trials if trial.state.is_finished() and _OUTCOME in trial.user_attrs]
+    def _stored(self) -> list[Trial]:
+        trials = [] if self.study is None else self.study.get_trials(deepcopy=False)
+        finished = (trial for trial in trials if trial.state.is_finished() and _OUTCOME in trial.user_attrs)
+        return [Trial(self._point(trial), _outcome(trial)) for trial in finished]
 
     def _list(self) -> Iterator[Point] | None:
         axes = self.definition.axes
@@ -293,25 +297,28 @@ class _StudyRunner:
         return {axis.key: axis.values[trial.params[axis.key]] for axis in self.definition.axes}
 
     def _propose(self) -> Iterator[_Asked]:
-        import optuna
-
-        spaces: dict[str, optuna.distributions.BaseDistribution] = {
-            axis.key: optuna.distributions.IntDistribution(0, len(axis.values) - 1) for axis in self.definition.axes
-        }
-        if self._listed is not None:
-            for point in self._listed:
-                if self._count >= self.wanted:
-                    return
-                if _key(point) in self._known:
-                    continue
+        for point in self._listed or ():
+            if self._count >= self.wanted:
+                return
+            if _key(point) not in self._known:
                 self._count += 1
-                indices = {axis.key: axis.values.index(point[axis.key]) for axis in self.definition.axes}
-                self.study.enqueue_trial(indices)
-                yield self.study.ask(spaces), point
+                yield self._ask(point), point
         while self._listed is None and self._count < self.wanted:
             self._count += 1
-            trial = self.study.ask(spaces)
+            trial = self._ask()
             yield trial, self._point(trial)
+
+    def _ask(self, point: Point | None = None) -> optuna.Trial | None:
+        """Return a new trial of the study at ``point``, or at a point of the sampler's choice."""
+        if self.study is None:
+            return None
+        from optuna.distributions import BaseDistribution, IntDistribution
+
+        axes = self.definition.axes
+        spaces: dict[str, BaseDistribution] = {axis.key: IntDistribution(0, len(axis.values) - 1) for axis in axes}
+        if point is not None:
+            self.study.enqueue_trial({axis.key: axis.values.index(point[axis.key]) for axis in axes})
+        return self.study.ask(spaces)
 
     def run(self, make: Callable[[], Executor], parallel: int) -> None:
         """Evaluate points, ``parallel`` at a time, until all are done."""
@@ -362,20 +369,23 @@ class _StudyRunner:
             return Outcome(failure=error.message)
         return Task(point, self.definition.models, machine, self.definition.options)
 
-    def _finish(self, trial: Any, point: Point, outcome: Outcome) -> None:
+    def _finish(self, trial: optuna.Trial | None, point: Point, outcome: Outcome) -> None:
         self._known[_key(point)] = outcome
-        trial.set_user_attr(_OUTCOME, {name: dict(values) for name, values in outcome.by_model.items()})
-        trial.set_user_attr(_FAILURE, outcome.failure)
-        failed = outcome.failure is not None
-        self.study.tell(trial, [_WORST if failed else outcome.value(name) for name in self.definition.objectives])
+        self._done.append(Trial(point, outcome))
+        if trial is not None and self.study is not None:
+            trial.set_user_attr(_OUTCOME, {name: dict(values) for name, values in outcome.by_model.items()})
+            trial.set_user_attr(_FAILURE, outcome.failure)
+            failed = outcome.failure is not None
+            self.study.tell(trial, [_WORST if failed else outcome.value(name) for name in self.definition.objectives])
         if self.tell is not None:
-            self.tell(Trial(point, outcome), len(self._finished()), self.wanted)
+            self.tell(self._done[-1], len(self._done), self.wanted)
 
     def trials(self) -> list[Trial]:
-        """Return every point once, in the order of the space for listed points."""
-        found = {_key(self._point(trial)): Trial(self._point(trial), _outcome(trial)) for trial in self._finished()}
-        if self.definition.sampler == "grid":
-            return [found[key] for point in points(self.definition.axes) if (key := _key(point)) in found]
+        """Return every point once: in the order of the list for listed points, else of the proposals."""
+        found = {_key(trial.point): trial for trial in (self._done if self.study is None else self._stored())}
+        if (listed := self._list()) is not None:
+            first = {key: found[key] for point in listed if (key := _key(point)) in found}
+            found = first if self.definition.sampler == "grid" else first | found
         return list(found.values())
 
 

@@ -36,12 +36,16 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _list(arguments: argparse.Namespace) -> None:
     from odc_mlir.plugins import registry
-    from odc_mlir.plugins.registry import DEVICES, TARGETS
+    from odc_mlir.plugins.target import TargetFacts, described
 
+    print("targets, and their machines:")
+    for source, facts in described():
+        print(f"  {source.target}  {source.origin}")
+        if isinstance(facts, TargetFacts) and facts.machines:
+            print(f"    {', '.join(facts.machines)}")
     for kind, sources in (
-        ("targets", registry.entries(TARGETS)),
         ("codegen plugins", registry.available()),
-        ("devices", registry.entries(DEVICES)),
+        ("devices", registry.entries(registry.DEVICES)),
     ):
         print(f"{kind}:")
         for source in sources:

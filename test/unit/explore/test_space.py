@@ -89,6 +89,13 @@ def test_what_cannot_be_varied(key: str) -> None:
         Machines("npu-256").check([ParameterAxis("fetch.queue_depth", (1,))] * 2)
 
 
+@pytest.mark.parametrize(("axis", "hint"), [("target=npu-128,npu-256", "odc-report compares"), ("lanes=1,2", "array.")])
+def test_words_that_are_no_key_are_an_error_before_their_values(axis: str, hint: str) -> None:
+    with pytest.raises(OptionError, match="cannot be varied") as caught:
+        parse_axis(axis)
+    assert hint in str(caught.value)
+
+
 def test_every_combination_once() -> None:
     axes = [ParameterAxis("a", (1, 2, 3)), ParameterAxis("b", ("x", "y"))]
     found = [tuple(point.values()) for point in points(axes)]

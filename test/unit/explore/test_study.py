@@ -151,10 +151,14 @@ def test_what_is_no_study(changes: dict[str, Any], tried: list[Task]) -> None:
     assert tried == []
 
 
-def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listed_points_need_no_optuna(tried: list[Task], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    given: tuple[Definition, ...] = (_definition(), _definition(sampler="random", count=4))
+    stored = [run(definition, storage=str(tmp_path / definition.sampler)) for definition in given]
     monkeypatch.setitem(__import__("sys").modules, "optuna", None)
-    with pytest.raises(UnsupportedError, match="exploring needs Optuna"):
-        run(_definition())
+    assert [run(definition, jobs=3) for definition in given] == stored
+    for changes in ({"storage": str(tmp_path / "new")}, {"definition": _definition(sampler="bayes", count=4)}):
+        with pytest.raises(UnsupportedError, match="--storage and --sampler bayes need Optuna"):
+            run(**{"definition": given[0], **changes})
 
 
 def test_a_study_without_a_usable_point(tried: list[Task], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
