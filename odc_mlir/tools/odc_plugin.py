@@ -43,10 +43,7 @@ def _list(arguments: argparse.Namespace) -> None:
         print(f"  {source.target}  {source.origin}")
         if isinstance(facts, TargetFacts) and facts.machines:
             print(f"    {', '.join(facts.machines)}")
-    for kind, sources in (
-        ("codegen plugins", registry.available()),
-        ("devices", registry.entries(registry.DEVICES)),
-    ):
+    for kind, sources in (("codegen plugins", registry.available()), ("devices", registry.entries(registry.DEVICES))):
         print(f"{kind}:")
         for source in sources:
             print(f"  {source.target}  {source.origin}")
