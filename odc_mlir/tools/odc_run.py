@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _SEED = 1
 _log = logging.getLogger(__name__)
 
+_MODEL_OPTIONS = ("--modelfile", "--nnpackage", "--path")  # of onert_run; here the model is an argument
+_SWITCHES = ("-g", "-m", "-p", "--gpumem_poll", "--mem_poll", "--write_report")  # which take 0 or 1 in onert_run
 _MOST_DIGITS = 9  # limit on the digits of a number of runs
 
 
@@ -141,19 +143,28 @@ def _natural(text: str) -> int:
 
 
 def _with_onert_spellings(parser: argparse.ArgumentParser, argv: Iterable[str]) -> list[str]:
-    """Convert onert_run's ``-v N`` and ``-q SCHEME``, which take no value here, and prefixes of options."""
+    """Convert onert_run's options that differ here: the model, ``-t``, values of other options, and prefixes."""
     known = set(parser._option_string_actions)
-    result: list[str] = []
+    theirs = [*_MODEL_OPTIONS, *(option for option in known if "_" in option or ":" in option)]
+    words, result = list[str](), list[str]()
     for word in argv:
-        if result and result[-1] == "-v" and word in ("0", "1", "2"):
+        flag, equals, value = word.partition("=")
+        if flag.startswith("--") and flag not in known:
+            full = [option for option in theirs if option.startswith(flag)]
+            flag = full[0] if len(full) == 1 else flag
+        words += [flag, value] if equals and flag in (*_MODEL_OPTIONS, *_SWITCHES) else [f"{flag}{equals}{value}"]
+    for word in words:
+        last = result[-1] if result else ""
+        if last == "-v" and word in ("0", "1", "2"):
             result[-1:] = ["--verbose_level", word]
-        elif result and result[-1] == "-q" and word in QUANTIZED_SUFFIXES:
+        elif last == "-q" and word in QUANTIZED_SUFFIXES:
             result[-1:] = ["--quantize", word]
+        elif last in _MODEL_OPTIONS:
+            result[-1] = word
+        elif last in _SWITCHES and word in ("0", "1", "false", "true"):
+            result[-1:] = [last] if word in ("1", "true") else []
         else:
-            flag, equals, value = word.partition("=")
-            full = [option for option in known if "_" in option and option.startswith(flag)]
-            is_prefix = len(full) == 1 and flag.startswith("--") and flag not in known
-            result.append(f"{full[0]}{equals}{value}" if is_prefix else word)
+            result.append("--run_delay" if word == "-t" else word)
     return result
 
 

@@ -115,7 +115,8 @@ def test_scripts_for_onert(
 @pytest.mark.parametrize(
     ("words", "files"),
     [
-        (["-r", "2", "-w", "1", "--t", "1", "-v", "1", "--mem_poll"], []),
+        (["-r", "2", "-w", "1", "-t", "1", "-v", "1", "--mem_poll=true"], []),
+        (["-m", "0", "-g", "false", "-p", "0", "--run_d", "1"], []),
         (["--num_run", "2", "--warmup", "1", "--shape_p", "[0,[1,8,8,1]]", "--verb=2", "--fixed"], []),
         (["-q", "uint8", "--minmax_run", "2", "--qpath", "q.circle", "--force_f"], ["q.circle"]),
         (["--dump_i", "in", "--dump:raw", "out", "--output_si", "[0,40]"], ["in.0", "out.0"]),
@@ -135,6 +136,13 @@ def test_command_lines_of_onert_run(
     told = capsys.readouterr().out
     assert all(f"\n{phase} " in told for phase in ("MODEL_LOAD", "PREPARE", "EXECUTE"))
     assert sorted(item.name for item in tmp_path.iterdir()) == sorted(["m.circle", *files])
+
+
+@pytest.mark.parametrize("words", [["--modelfile", "{}"], ["--nnpackage={}", "-r", "2"], ["--pa", "{}"]])
+def test_onert_run_names_the_model_by_an_option(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert odc_run.main([word.format(MODEL) for word in words]) == 0
+    assert "EXECUTE" in capsys.readouterr().out
+    assert odc_run.main([*(word.format(MODEL) for word in words), str(MODEL)]) == 2, "there is one model"
 
 
 def test_ambiguous_prefixes_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
