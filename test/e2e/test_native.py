@@ -15,7 +15,7 @@ from helpers.data import GoldenModel, golden_models
 from helpers.native import skip_unless_it_runs
 from helpers.networks import RANGES, RandomNetwork
 from helpers.operator_cases import CASES, inputs_of, module_of
-from odc_mlir.errors import OptionError, UnsupportedError
+from odc_mlir.errors import InputError, OptionError, UnsupportedError
 from odc_mlir.formats import package as package_files
 from odc_mlir.interpreters.module import run_module
 from odc_mlir.runtime import Session
@@ -243,3 +243,24 @@ def test_a_session_tells_the_shapes_that_native_code_gives(test_data: Path, name
     assert told["native"] == told["host"] == [array.shape for array in given["native"]]
     for found, expected in zip(given["native"], given["host"], strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_repeated_runs_of_a_session_follow_the_inputs(tmp_path: Path) -> None:
+    random, model = np.random.default_rng(0), DIGITS.read_bytes()
+    batches = [random.integers(-128, 128, (1, 8, 8, 1)).astype(np.int8) for _ in range(3)]
+    expected = [odc_mlir.run(model, [batch], backend="host")[0] for batch in batches]
+    with Session(odc_mlir.compile(model, target="cpu"), strict=True, workspace=tmp_path) as session:
+        found = [session.infer([batch])[0] for batch in batches]
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(one, other)
+            assert not one.flags.writeable
+        strided = np.zeros((1, 8, 8, 2), np.int8)[..., :1]
+        strided[...] = batches[0]
+        np.testing.assert_array_equal(session.infer([strided])[0], expected[0])
+        np.testing.assert_array_equal(session.infer([batches[1].tolist()])[0], expected[1])
+        for wrong in ([batches[0].astype(np.float32)], [batches[0].astype(np.int16) + 300], batches[:2]):
+            with pytest.raises(InputError):
+                session.infer(wrong)
+        session.set_execute_config("PROFILE")
+        session.infer([batches[2]])
+        assert session.save_profile().stat().st_size > 0

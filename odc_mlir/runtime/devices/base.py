@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from odc_mlir.formats.plan import Plan
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.execution.team import Team
-from odc_mlir.runtime.execution.units import Step
+from odc_mlir.runtime.execution.units import DirectRun, Step
 from odc_mlir.targets import Target
 
 MemoryModel = Literal["parity", "strict"]
@@ -69,6 +69,9 @@ class DirectProgram(DeviceProgram, Protocol):
 
     def step(self, reads: Sequence[int], writes: Sequence[int]) -> Step:
         """Return the step that runs the program: ``reads`` and ``writes`` are graph tensors in the order of ports."""
+
+    def direct(self, reads: Sequence[int], writes: Sequence[int]) -> DirectRun:
+        """Return the function that takes the inputs ``reads`` and returns the outputs ``writes``, by port number."""
 
 
 @runtime_checkable

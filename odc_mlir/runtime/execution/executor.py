@@ -24,6 +24,7 @@ from odc_mlir.runtime.execution.graph import Graph, GraphState
 from odc_mlir.runtime.execution.units import (
     MAX_BYTES_VARIABLE,
     Calls,
+    DirectRun,
     Frame,
     Observer,
     OperatorUnit,
@@ -83,6 +84,7 @@ class Executor:
         self._variants = Variants(graph, calls.context, lambda item: calls.callables(item.calls))
         self._prepared: OrderedDict[Shapes, _Prepared] = OrderedDict()
         self._recent: tuple[Shapes | None, _Prepared | None] = None, None
+        self._direct: DirectRun | None = None  # for the inputs of ``_recent``
         self._variable_infos = {
             index: info for index, info in enumerate(graph.tensors) if info.is_variable and index not in graph.inputs
         }
@@ -97,7 +99,7 @@ class Executor:
         """In a forked child, abandon a run of the parent's thread and reset the state."""
         if is_stuck(self._lock):
             self._lock = RLock()
-            self._prepared, self._recent = OrderedDict(), (None, None)
+            self._prepared, self._recent, self._direct = OrderedDict(), (None, None), None
             self._calls.abandon()
             self._fetch_states()  # the abandoned run has not changed them
             states = self._states
@@ -250,6 +252,7 @@ class Executor:
             if self._bind.shapes is not shapes or prepared is None:
                 prepared = self._prepare(self._bind.shapes or ())
                 self._recent = self._bind.shapes, prepared
+                self._direct = None if prepared.straight is None else self._direct_run()
             if watch is not None:
                 self._fetch_states()
             values.update(self._states)
@@ -266,6 +269,17 @@ class Executor:
             if self._states:
                 self._keep_states(values, results)
             return results
+
+    def run_direct(self, inputs: Sequence[Any]) -> list[Array] | None:
+        """Run like :meth:`run` without checks by name. Return None if the inputs differ from those of the last run.
+
+        The result is also None if the model is more than one program of machine code.
+        """
+        with self._lock:
+            return None if self._direct is None else self._direct(inputs)
+
+    def _direct_run(self) -> DirectRun | None:
+        return None
 
     def call(self, values: Sequence[Array | None], watch: Watcher | None = None) -> list[Array]:
         """Run as a subgraph of control flow, on arrays of any shape. Outputs may be views of ``values``."""

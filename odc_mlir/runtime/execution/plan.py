@@ -21,7 +21,7 @@ from odc_mlir.runtime.execution.binding import fits
 from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.execution.team import Team
-from odc_mlir.runtime.execution.units import Event, Frame, SpecializedGraph, Step, Unit, operator_units
+from odc_mlir.runtime.execution.units import DirectRun, Event, Frame, SpecializedGraph, Step, Unit, operator_units
 
 _log = logging.getLogger(__name__)
 
@@ -349,6 +349,18 @@ class PlanExecutor(Executor):
     def blas_limit(self, shaped: SpecializedGraph) -> AbstractContextManager[None]:
         is_native = all(isinstance(getattr(unit, "program", None), base.DivisibleProgram) for unit in self.units)
         return nullcontext() if is_native else super().blas_limit(shaped)  # native code does not call BLAS
+
+    def _direct_run(self) -> DirectRun | None:
+        """Return the function of the only segment if it computes all outputs from all inputs, and needs no checks."""
+        graph, segments = self.graph, self.segments
+        program = segments[0].program if len(segments) == len(self.units) == 1 else None
+        narrow = any(info.info.is_integer and info.info.bits < 8 for info in graph.input_infos())
+        if not isinstance(program, base.DirectProgram) or graph.states or narrow:
+            return None
+        reads, writes = segments[0].reads, segments[0].writes
+        if sorted(reads) != sorted(graph.inputs) or not set(writes) >= set(graph.outputs):
+            return None
+        return program.direct([*map(reads.index, graph.inputs)], [*map(writes.index, graph.outputs)])
 
     def close(self) -> None:
         """End the threads of native code."""

@@ -212,6 +212,7 @@ Values = dict[int, Array]
 """Tensors of a run by index: the inputs and the results so far."""
 
 Step = Callable[[Values], None]
+DirectRun = Callable[[Sequence[Array]], list[Array] | None]
 """Function that runs a unit: it reads operands from the values of a run and adds the results."""
 
 

@@ -101,7 +101,7 @@ class Session:
         """Run the model of ``loader`` and keep the recorder."""
         self._loader = loader
         self._switcher = Switcher(loader, self._recorder, self._exchange)
-        self._runner = Runner(loader, self._switcher.run)
+        self._runner = Runner(loader, self._switcher.run, self._switcher.run_direct)
         self._other_steps: list[generation.TokenStep] | None = None
 
     def _follow_log_level(self) -> None:
@@ -370,7 +370,7 @@ class Session:
         session), ``input_time_ms``, ``run_time_ms`` and ``output_time_ms``. Raises InputError, which is also a
         ValueError for a wrong number of arrays.
         """
-        if not measure and self._core.state is not State.MODEL_LOADED:
+        if not measure and self._core.state not in states.MODEL:  # an attribute of an enumeration takes longer
             outputs = self._runner.infer(inputs_array)
             if outputs is not None:
                 return outputs

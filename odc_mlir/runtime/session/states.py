@@ -111,9 +111,8 @@ class SessionCore:
 
     def enter(self, name: str, state: State) -> None:
         """Change to ``state`` after the call ``name``."""
-        if state is not self.state:
-            _log.log(self.log_level, "%s: %s -> %s", name, self.state, state)
-            self.state = state
+        _log.log(self.log_level, "%s: %s -> %s", name, self.state, state)
+        self.state = state
 
 
 def call(allowed: frozenset[State], to: State | None = None, **conditions: Any) -> Callable[[Method], Method]:
@@ -148,7 +147,7 @@ def call(allowed: frozenset[State], to: State | None = None, **conditions: Any) 
                     failure = errors.OutOfMemoryError("there is not enough memory", stage=name)
                     core.keep_error(name, failure)
                     raise failure from error
-                if to is not None:
+                if to is not None and core.state is not to:
                     core.enter(name, to)
                 return result
 

@@ -199,6 +199,7 @@ class Fitted:
         self.executor = executor
         self._coded_inputs = _coded(inputs, executor.graph.input_infos())
         self._coded_outputs = _coded(outputs, executor.graph.output_infos())
+        self.is_plain = not self._coded_inputs and not self._coded_outputs  # whether nothing is converted
 
     def encoded(self, arrays: list[Array]) -> list[Array]:
         """Convert arrays of the user to the executor's element types."""
