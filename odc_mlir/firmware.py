@@ -45,16 +45,17 @@ _ROW_BYTES = 24  # bytes on one line of a C array
 def emit_firmware(package: Package, *, name: str, triple: str | None = None, cpu: str = "") -> dict[str, bytes]:
     """Return the firmware files for a package that is compiled for an NPU.
 
-    ``triple`` and ``cpu``: LLVM's names for the processor of the host operators (default: this machine). Raises
-        OdcError, in particular UnsupportedError for host operators that have no native kernel.
+    ``triple`` and ``cpu``: LLVM's names for the processor of the host operators (default: this machine). Without host
+        operators, the files are C alone, and need no code generator. Raises OdcError, in particular UnsupportedError
+        for host operators that have no native kernel.
     """
     check_c_name(name)
     if package.plan is None or not package.plan.segments or package.plan.extension != "npu":
         raise PackageError(
             "the package has no segment for an NPU", hint="for a processor alone, use odc-compile --emit object"
         )
-    processor = chosen(HERE, triple, cpu)
-    return _Firmware(package, package.plan, name, processor).files()
+    is_plain = triple is None and not cpu and all(isinstance(step, SegmentStep) for step in package.plan.steps)
+    return _Firmware(package, package.plan, name, None if is_plain else chosen(HERE, triple, cpu)).files()
 
 
 class _Firmware:
@@ -64,7 +65,7 @@ class _Firmware:
     scratch memory. A step is stored as tensors and lines of C.
     """
 
-    def __init__(self, package: Package, plan: Plan, name: str, processor: CpuTarget) -> None:
+    def __init__(self, package: Package, plan: Plan, name: str, processor: CpuTarget | None) -> None:
         self._package, self._plan, self._name, self._processor = package, plan, name, processor
         self._graph, self._module = package.graph, load(package)
         self._infos: dict[int, TensorInfo] = {}  # tensors between steps, with the shapes that the steps use
@@ -112,6 +113,7 @@ class _Firmware:
     def _host(self, step: HostStep, memory: int) -> tuple[Sequence[int], Sequence[str]]:
         part = keep_operators(self._module, step.operators)
         reads, writes = ([self._tensors[value_name(v)] for v in values] for values in _interface(part))
+        assert self._processor is not None, "there are host operators"
         lowered = native_module(part, self._processor)
         refuse_host_operators(lowered, _HINT, views=True)
         (inputs, outputs), segments = _interface(lowered), backends.segments(lowered)
@@ -176,7 +178,8 @@ class _Firmware:
         """Return the contents of all files by name."""
         name, plan, objects = self._name, self._plan, self._objects
         texts = {"name": name, "upper": name.upper(), "programs": str(len(self._programs)), **self._plan_texts()}
-        texts |= {"target": plan.target or "", "memory": plan.memory or "", "triple": self._processor.triple}
+        processor = "any processor" if self._processor is None else f"the processor {self._processor.triple}"
+        texts |= {"target": plan.target or "", "memory": plan.memory or "", "processor": processor}
         texts["needs"] = "\n".join(f"/* {function}.o: {needs(code)} */" for function, code in objects.items())
         texts["tensors"] = ""
         for kind, tensors in (("input", self._graph.inputs), ("output", self._graph.outputs)):

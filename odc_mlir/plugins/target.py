@@ -360,8 +360,8 @@ def choose(name: str) -> Chosen:
             known += [facts.name, *facts.machines]
     if name.endswith(SUFFIX):
         return Chosen(name, None)
-    names = ", ".join(dict.fromkeys(known))
-    hint = f"{did_you_mean(name, known)}use one of {names}, a .toml file, or a plugin such as npu-gen"
+    names = ", ".join(dict.fromkeys([*known, "a .toml file", "a plugin such as npu-gen"]))
+    hint = f"{did_you_mean(name, known)}use one of {names}, or install the package of this target"
     if (triple := cpu.triple_of(name)) is not None:
         hint = f"odc-compile --emit object --triple {triple} --cpu {name} compiles for it"
     raise OptionError(f"unknown target {name!r}", hint=hint)

@@ -6,6 +6,7 @@ import ctypes
 import random
 import struct
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -24,7 +25,7 @@ from helpers.driver import FOLDER, SANITIZE, STRICT, Array, Driver, build, load_
 from helpers.models import ModelBuilder
 from odc_mlir import Package
 from odc_mlir.codegen.loading import read_symbols
-from odc_mlir.errors import OptionError, PackageError, UnsupportedError
+from odc_mlir.errors import OdcError, OptionError, PackageError, UnsupportedError
 from odc_mlir.firmware import emit_firmware
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.writer import write_model
@@ -389,6 +390,19 @@ def test_the_command_writes_firmware(compiled: Compiled, tmp_path: Path, capsys:
     assert odc_package.main(arguments) == 1, "it may have been edited"
     assert "is in the way" in capsys.readouterr().err
     assert odc_package.main([*arguments, "--overwrite"]) == 0
+
+
+def test_firmware_without_host_operators_needs_no_code_generator(
+    compiled: Compiled, tmp_path: Path, objects: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = odc_mlir.load_package(compiled(DIGITS))
+    monkeypatch.setitem(sys.modules, "llvmlite", None)  # as if it were not installed
+    assert "for the NPU npu-256, constants in flash, and any processor." in str(
+        emit_firmware(package, name="net")["net.h"]
+    )
+    assert_same(package, samples_of(package), tmp_path, objects)
+    with pytest.raises(OdcError, match=r"native code needs the package llvmlite; pip install 'odc-mlir\[native\]'"):
+        emit_firmware(package, name="net", triple="thumbv8m.main-none-eabi")
 
 
 def _with_atan2() -> bytes:

@@ -1,4 +1,4 @@
-/* odc-mlir: firmware for the NPU $target, constants in $memory, and the processor $triple. */
+/* odc-mlir: firmware for the NPU $target, constants in $memory, and $processor. */
 $needs
 #ifndef ${upper}_H
 #define ${upper}_H
