@@ -161,7 +161,7 @@ def check(name: str, module: torch.nn.Module, x: torch.Tensor, native: bool) -> 
 
 def compiled(model: Any, samples: list[list[np.ndarray[Any, Any]]], target: str) -> dict[str, Any]:
     """Figures of a model on the NPU: operators on the host, segments, cycles, and whether bits are the host's."""
-    quantised = odc_mlir.quantize(model, scheme="int8", calibration=samples, help=False)
+    quantised = odc_mlir.quantize(model, scheme="int8", calibration=samples, help=False, target=target)
     package = odc_mlir.compile(quantised.model, target=target)
     report = build_report(package, quick=True)
     on_host = odc_mlir.run(quantised.model, samples[0])

@@ -293,3 +293,21 @@ def test_reports_and_errors_of_the_compiler_name_lines_of_the_model() -> None:
     assert "torch/nn/modules/" in layers["CONV_2D"]
     with pytest.raises(UnsupportedError, match=r"'atan\S*' at \S*test_import.py:\d+ \("):
         odc_mlir.compile(quantised, target="npu-256", strict=True)
+
+
+def test_normalised_rows_run_on_the_npu() -> None:
+    """PyTorch's normalize divides by a norm with a lower bound; the quantiser makes it RMS_NORM."""
+
+    def forward(m: Any, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        return F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).transpose(-1, -2)
+
+    torch.manual_seed(0)
+    samples = [[torch.randn(1, 2, 8, 32), 3 * torch.randn(1, 2, 8, 32)] for _ in range(8)]
+    given, module = [[item.numpy() for item in sample] for sample in samples], Fn(forward)
+    model = odc_mlir.from_torch(module, tuple(samples[0]))
+    package = odc_mlir.compile(model, target="npu-256", quantize="int8", calibration=given, help=False)
+    layers = [(layer["op"], layer["placed"]) for layer in package.report["layers"]]
+    assert [op for op, placed in layers if placed == "npu"] == ["RMS_NORM", "RMS_NORM", "BATCH_MATMUL"]
+    wanted = module(*samples[1]).numpy()
+    noise = odc_mlir.run(package, given[1])[0] - wanted
+    assert 10 * np.log10(np.square(wanted).sum() / np.square(noise).sum()) > 30

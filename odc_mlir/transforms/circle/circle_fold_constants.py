@@ -8,10 +8,10 @@ Before::
 After: ``%1`` is ``circle.const [1] : tensor<i32>``, and values computed from folded constants are folded as well.
 
 Not folded: operators with side effects, outputs, results over the size limit, element types smaller than a byte, and
-anything that the kernel rejects. Results of more than 4096 bytes are also not folded if they are more than four times
-as large as the operands. A DEQUANTIZE of such a size is folded only if ``decode`` is set, because the quantised
-constant is smaller. Operators with ``odc.known`` (a result for the fixed shapes only) and the users of these operators
-are kept.
+anything that the kernel rejects. Results of more than 4096 bytes (65536 with ``decode``, because the quantiser makes
+them smaller) are also not folded if they are more than four times as large as the operands. A DEQUANTIZE of more than
+4096 bytes is folded only if ``decode`` is set, because the quantised constant is smaller. Operators with ``odc.known``
+(a result for the fixed shapes only) and the users of these operators are kept.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from odc_mlir.support.locations import name_loc, value_name
 from odc_mlir.transforms.common.rewriting import OperatorPattern, PatternPass, apply_patterns_to, is_returned
 
 GROWTH = 4  # largest size of a folded constant, relative to the constants that it replaces
-ALWAYS_BYTES = 4096  # size up to which results are folded regardless of operand sizes
+ALWAYS_BYTES, ALWAYS_DECODED_BYTES = 4096, 65536  # size up to which results are folded regardless of operand sizes
 LIMIT_BYTES = 16 << 20
 
 # Operators that read the shape of the operand, not the contents.
@@ -97,7 +97,8 @@ class FoldConstants(OperatorPattern):
         operands = sum(array.nbytes for array in arrays if array is not None)
         if node.spec.name == "DEQUANTIZE":
             return total <= (self.limit_bytes if self.decode else min(self.limit_bytes, ALWAYS_BYTES))
-        return total <= min(self.limit_bytes, max(ALWAYS_BYTES, GROWTH * operands))
+        always = ALWAYS_DECODED_BYTES if self.decode else ALWAYS_BYTES
+        return total <= min(self.limit_bytes, max(always, GROWTH * operands))
 
 
 def is_candidate(op: CircleOp) -> bool:

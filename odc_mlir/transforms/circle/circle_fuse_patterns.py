@@ -13,8 +13,8 @@ After: ``%3 = circle.hard_swish(%x)``, with one range to quantise instead of fou
 - RELU, RELU6 and RELU_N1_TO_1 from MAXIMUM and MINIMUM with constants
 - LEAKY_RELU from ``max(x, a * x)``, PRELU from ``relu(x) + a * (x - |x|) / 2`` or ``relu(x) - a * relu(-x)``
 - ``x / sqrt(y)`` becomes ``x * rsqrt(y)``, ``1 / sqrt(y)`` becomes ``rsqrt(y)``
-- with ``circle``, RMS_NORM from a product with the inverse root of a mean square, followed by a factor per channel.
-  INSTANCE_NORM of images is split into simpler operators.
+- with ``circle``, RMS_NORM from a product with the inverse root of a mean square, followed by a factor per channel, and
+  from a quotient by the root of a sum of squares. INSTANCE_NORM of images is split into simpler operators.
 
 Applies only to floats. Results agree to float32 accuracy. Intermediate values with other users stay.
 """
@@ -35,7 +35,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.support.locations import value_name
-from odc_mlir.transforms.circle.rewrites.norms import InstanceNormParts, RmsNorm, ScaleOfRmsNorm
+from odc_mlir.transforms.circle.rewrites.norms import InstanceNormParts, RmsNorm, ScaleOfRmsNorm, UnitNorm
 from odc_mlir.transforms.common.rewriting import (
     OperatorPattern,
     PatternPass,
@@ -55,6 +55,7 @@ from odc_mlir.transforms.common.rewriting import (
 
 _CUBIC = 0.044715  # coefficient in GELU's approximation
 _CLOSE = 1e-4  # relative tolerance, because converters round these constants differently
+_OF_CIRCLE = (RmsNorm, UnitNorm, ScaleOfRmsNorm, InstanceNormParts)
 _ERF = frozenset({"Erf", "FlexErf"})
 
 
@@ -69,11 +70,10 @@ class CircleFusePatternsPass(PatternPass):
 
     @classmethod
     def patterns(cls) -> Sequence[type[RewritePattern]]:
-        return (Swish, Gelu, Clamp, LeakyRelu, Prelu, Rsqrt, RsqrtProduct, RmsNorm, ScaleOfRmsNorm, InstanceNormParts)
+        return (Swish, Gelu, Clamp, LeakyRelu, Prelu, Rsqrt, RsqrtProduct, *_OF_CIRCLE)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        patterns = self.patterns() if self.circle else self.patterns()[:-3]
-        apply_patterns(op, [kind() for kind in patterns])
+        apply_patterns(op, [kind() for kind in self.patterns() if self.circle or kind not in _OF_CIRCLE])
 
 
 class ScaledProduct(NamedTuple):

@@ -55,3 +55,26 @@ func.func @instance(%x: tensor<1x4x4x2xf32>, %r: tensor<1x2x4xf32>) -> (tensor<1
 // CHECK-NEXT: %[[SCALED:.*]] = circle.mul(%[[CENTRE]], %[[FACTOR]])
 // CHECK-NEXT: circle.add(%[[SCALED]], %[[B]]) {activation = relu}
 // CHECK-NEXT: circle.instance_norm
+
+// A division by the norm, as PyTorch's normalize. A bound that counts stays.
+func.func @unit(%x: tensor<1x3x4xf32>) -> (tensor<1x3x4xf32>, tensor<1x3x4xf32>) {
+  %axis = circle.const [2] : tensor<1xi32>
+  %tiny = circle.const [1.0e-12] : tensor<f32>
+  %large = circle.const [0.01] : tensor<f32>
+  %shape = circle.const [1, 3, 4] : tensor<3xi32>
+  %0 = circle.mul(%x, %x) : (tensor<1x3x4xf32>, tensor<1x3x4xf32>) -> tensor<1x3x4xf32>
+  %1 = circle.sum(%0, %axis) {keep_dims = true} : (tensor<1x3x4xf32>, tensor<1xi32>) -> tensor<1x3x1xf32>
+  %2 = circle.sqrt(%1) : (tensor<1x3x1xf32>) -> tensor<1x3x1xf32>
+  %3 = circle.maximum(%2, %tiny) : (tensor<1x3x1xf32>, tensor<f32>) -> tensor<1x3x1xf32>
+  %4 = circle.broadcast_to(%3, %shape) : (tensor<1x3x1xf32>, tensor<3xi32>) -> tensor<1x3x4xf32>
+  %5 = circle.div(%x, %4) : (tensor<1x3x4xf32>, tensor<1x3x4xf32>) -> tensor<1x3x4xf32>
+  %6 = circle.maximum(%2, %large) : (tensor<1x3x1xf32>, tensor<f32>) -> tensor<1x3x1xf32>
+  %7 = circle.div(%x, %6) : (tensor<1x3x4xf32>, tensor<1x3x1xf32>) -> tensor<1x3x4xf32>
+  func.return %5, %7 : tensor<1x3x4xf32>, tensor<1x3x4xf32>
+}
+// CHECK-LABEL: func.func @unit(
+// CHECK-SAME: %[[X:[^:]*]]:
+// CHECK: %[[G:.*]] = circle.const [0.5, 0.5, 0.5, 0.5]
+// CHECK: %[[Y:.*]] = circle.rms_norm(%[[X]], %[[G]]) {epsilon = 2.5e-25}
+// CHECK: %[[Z:.*]] = circle.div(%[[X]],
+// CHECK-NEXT: func.return %[[Y]], %[[Z]]

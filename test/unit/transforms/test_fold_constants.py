@@ -9,7 +9,7 @@ from xdsl.dialects.builtin import ModuleOp
 from odc_mlir.dialects.circle import ConstOp, info_of
 from odc_mlir.support.locations import op_name
 from odc_mlir.support.text import parse_module
-from odc_mlir.transforms.circle.circle_fold_constants import ALWAYS_BYTES, CircleFoldConstantsPass
+from odc_mlir.transforms.circle.circle_fold_constants import ALWAYS_BYTES, ALWAYS_DECODED_BYTES, CircleFoldConstantsPass
 from odc_mlir.transforms.common.placement import operators
 from odc_mlir.universe import make_context
 
@@ -48,9 +48,10 @@ def test_the_constant_has_name_type_and_value() -> None:
     assert info_of(constants[-1].result).array().tolist() == [2.0, 4.0]
 
 
-@pytest.mark.parametrize(("count", "folds"), [(ALWAYS_BYTES // 4, True), (ALWAYS_BYTES // 4 + 1, False)])
-def test_small_constants_do_not_become_large_ones(count: int, folds: bool) -> None:
-    assert bool(list(operators(folded(repeated(count))))) != folds
+@pytest.mark.parametrize(("decode", "limit"), [(False, ALWAYS_BYTES), (True, ALWAYS_DECODED_BYTES)])
+def test_small_constants_do_not_become_large_ones(decode: bool, limit: int) -> None:
+    for count, folds in ((limit // 4, True), (limit // 4 + 1, False)):
+        assert bool(list(operators(folded(repeated(count), decode=decode)))) != folds
 
 
 @pytest.mark.parametrize(("limit", "folds"), [(64, True), (63, False)])

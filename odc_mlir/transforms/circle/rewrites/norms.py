@@ -21,6 +21,7 @@ from odc_mlir.transforms.circle.circle_fuse_batch_norm import per_channel
 from odc_mlir.transforms.common import rewriting
 
 _ROOTS = frozenset({"RSQRT", "SQRT", "POW"})
+_LEAST_NORM = 1e-9  # limit on lower bounds of norms; rows of measured values have larger norms, or are zero
 
 
 class Spread(NamedTuple):
@@ -152,8 +153,10 @@ def _vector(array: rewriting.Reals | None, channels: int, neutral: float) -> rew
     return np.full(channels, neutral, np.float32) if array is None else per_channel(array, channels)
 
 
-def _put(rewriter: PatternRewriter, found: Normalisation, end: CircleOp, made: list[CircleOp | ConstOp]) -> None:
-    members = rewriting.between(found.result, [found.spread.x])
+def _put(
+    rewriter: PatternRewriter, result: SSAValue, x: SSAValue, end: CircleOp, made: list[CircleOp | ConstOp]
+) -> None:
+    members = rewriting.between(result, [x])
     rewriter.replace(end, made)
     rewriting.erase_unused((item for item in members if item is not end), rewriter)
 
@@ -188,7 +191,34 @@ class RmsNorm(rewriting.OperatorPattern):
             return
         scale = rewriting.real(gamma, f"{value_name(result)}/gamma")
         made = rewriting.operator("RMS_NORM", [found.spread.x, scale.result], result, options)
-        _put(rewriter, found, end, [scale, made])
+        _put(rewriter, found.result, found.spread.x, end, [scale, made])
+
+
+class UnitNorm(rewriting.OperatorPattern):
+    """Replace ``x / max(sqrt(sum(x²)), least)`` along the last dimension by RMS_NORM, for a tiny ``least``."""
+
+    names = frozenset({"DIV"})
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        x, norm, shape = op.operands[0], op.operands[1], rewriting.shape_of(op.results[0])
+        if (spread := rewriting.plain(norm, "BROADCAST_TO")) is not None:
+            norm = spread.operands[0]
+        limit = rewriting.plain(norm, "MAXIMUM")
+        for root, bound in rewriting.pairs(limit) if limit is not None else ():
+            least, power = rewriting.real_scalar(bound), rewriting.plain(root, "SQRT")
+            total = None if power is None else rewriting.plain(power.operands[0], "SUM")
+            if least is None or not 0 <= least <= _LEAST_NORM or total is None or not total.option("keep_dims"):
+                continue
+            if rewriting.activation(op) != "none" or _root_of_square(total.operands[0]) is not x or not shape:
+                continue
+            count = shape[-1]
+            if rewriting.axes_of(total) != (len(shape) - 1,) or len(shape) not in (3, 4) or not count:
+                continue
+            gamma = rewriting.real(np.full(count, count**-0.5), f"{value_name(op.results[0])}/gamma")
+            options = {"epsilon": least**2 / count}
+            made = rewriting.operator("RMS_NORM", [x, gamma.result], op.results[0], options)
+            _put(rewriter, op.results[0], x, op, [gamma, made])
+            return
 
 
 class InstanceNorm(rewriting.OperatorPattern):
@@ -211,7 +241,7 @@ class InstanceNorm(rewriting.OperatorPattern):
         scale, shift = rewriting.real(gamma, f"{name}/gamma"), rewriting.real(beta, f"{name}/beta")
         options = {"epsilon": found.spread.epsilon, "fused_activation_function": rewriting.activation(end)}
         made = rewriting.operator("INSTANCE_NORM", [found.spread.x, scale.result, shift.result], found.result, options)
-        _put(rewriter, found, end, [scale, shift, made])
+        _put(rewriter, found.result, found.spread.x, end, [scale, shift, made])
 
 
 class InstanceNormParts(rewriting.OperatorPattern):
