@@ -195,6 +195,7 @@ MEANINGS = {
     "--quantize": {"uint8,int16,int8_wo,int16_wo", f"none,{','.join(SCHEME_NAMES)}"},
     "--quiet": {None},
     "--report-html": {"FILE"},
+    "--no-samples": {None},
     "--samples": {None},
     "--seed": {"N"},
     "--stage": {"NAME"},
