@@ -521,8 +521,8 @@ def _codegen(name: str, options: Options, notes: _Notes, includes: list[str]) ->
         raise OptionError(f"{name} has no output file")
     backend = options.get("backend", "")
     target = backend if backend in (*targets.names(), "cpu") else notes.target
-    if target != backend:
-        notes.add(f"{name}: backend {backend or 'of the target'!r} is not supported; compiling for {target}")
+    if backend and target != backend:
+        notes.add(f"{name}: backend {backend!r} is not supported; compiling for {target}")
     return FlowStep(name, "odc-compile", (source, "-o", output, "--target", target), (source,), (output,))
 
 

@@ -46,9 +46,7 @@ def parse_axis(text: str) -> ParameterAxis:
     if not equals or not key:
         raise OptionError(f"{text!r} is not an axis", hint="write KEY=VALUES, as in array.macs_per_cycle=128,256")
     if key not in OPTIONS and "." not in key:
-        hint = f"name a key of the target, such as array.macs_per_cycle, or {', '.join(OPTIONS)}"
-        if key == "target":
-            hint += "; odc-report compares machines, from the JSON reports of odc-compile --target NAME"
+        hint = "name a key such as array.macs_per_cycle; odc-report compares JSON reports of odc-compile --target NAME"
         raise OptionError(f"{key!r} cannot be varied", hint=hint)
     return ParameterAxis(key, _values(key, written.strip()))
 

@@ -249,7 +249,6 @@ def _open(definition: Definition, storage: str | None) -> optuna.Study:
 
 
 def _sampler(definition: Definition) -> Any:
-
     import optuna
 
     if definition.sampler != "bayes":

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odc_mlir.errors import OptionError, UnsupportedError
+from odc_mlir.errors import OptionError, UnsupportedError, did_you_mean
 from odc_mlir.formats.kinds import FOLDER
 from odc_mlir.tools.common import EXIT_USAGE, MODEL_FORMATS, base_parser, guarded, run_tool, tool
 from odc_mlir.tools.files import add_input, add_memory, add_overwrite
@@ -48,11 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return guarded(PROGRAM, _print_commands)
     if name.startswith("-") or Path(name).suffix or os.path.lexists(name):
         return _main_of_model(arguments)
-    print(
-        f"{PROGRAM}: error: there is neither a model file nor a command {name!r}; commands: "
-        + ", ".join([*commands(), *own]),
-        file=sys.stderr,
-    )
+    known = [*commands(), *own]
+    text = f"there is neither a model file nor a command {name!r}; {did_you_mean(name, known)}commands:"
+    print(f"{PROGRAM}: error: {text} {', '.join(known)}", file=sys.stderr)
     return EXIT_USAGE
 
 

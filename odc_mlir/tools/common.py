@@ -399,23 +399,30 @@ def _fail(prog: str, text: str, code: int, debug: bool) -> int:
 
         sys.stderr.write(printable(traceback.format_exc()))
     with suppress(OSError):  # the exit code reports the failure too
-        print(printable(shown(f"{prog}: {text}")), file=sys.stderr)
+        print(shown(f"{prog}: {text}"), file=PrintableStream(sys.stderr, "standard error"))
     return code
+
+
+_SEVERITY = re.compile(r"^(odc-[\w -]+: )((?:internal )?error|warning)(?=:)")
 
 
 class PrintableStream:
     """Text stream that escapes control characters. It drops output to a closed pipe: files and exit code still matter.
 
+    On a terminal, the words "error" and "warning" of messages are coloured, except if NO_COLOR is set.
     ``stream``: the underlying stream, for progress that moves the cursor. ``name``: name in system errors
     """
 
     def __init__(self, stream: TextIO, name: str = STDOUT_NAME) -> None:
         self.stream, self._name = stream, name
+        is_terminal = not isinstance(stream, PrintableStream) and stream.isatty()
+        self._has_colour = is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
     def write(self, text: str) -> int:
         """Write ``text``, escaped. Return its length."""
+        found = printable(text)
         with self._reaching():
-            self.stream.write(printable(text))
+            self.stream.write(_SEVERITY.sub("\\1\x1b[1;31m\\2\x1b[0m", found) if self._has_colour else found)
         return len(text)
 
     def flush(self) -> None:

@@ -204,6 +204,17 @@ def test_a_configuration_for_onecc(
     assert (found.shape, found.dtype) == ((1, 10), np.uint8)
 
 
+def test_a_target_of_another_compiler_is_named_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = f"[onecc]\none-codegen=True\n[backend]\ntarget=other\n[one-codegen]\no=p\ninput={MODEL}\n"
+    Path("one.cfg").write_text(text)
+    assert odc_build.main(["one.cfg", "--dry-run"]) == 0
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told == "odc-build: warning: [backend] asks for the target 'other'; compiling for npu-256"
+
+
 def test_files_of_tico(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Inspect, optimise and extract: the work of ``tico-circle``."""
     part, small = str(tmp_path / "part.circle"), str(tmp_path / "small.circle")

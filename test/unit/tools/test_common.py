@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import logging
 import os
 import subprocess
@@ -18,7 +19,7 @@ from helpers.data import REPOSITORY
 from odc_mlir._version import __version__
 from odc_mlir.errors import ModelError, TimeLimitError
 from odc_mlir.tools import common
-from odc_mlir.tools.common import Body, UsageError, add_time_limit, base_parser, limited_time, run_tool
+from odc_mlir.tools.common import Body, PrintableStream, UsageError, add_time_limit, base_parser, limited_time, run_tool
 
 
 def _run(body: Body, *argv: str) -> int:
@@ -271,6 +272,29 @@ def test_nothing_that_is_printed_moves_the_cursor(capsys: pytest.CaptureFixture[
     assert "out\\u001b[2J\\u202e" in text
     assert "a\\u001bb" in text
     assert "\nodc-test: error: forged" not in text
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stream", "colours", "shown"),
+    [
+        (_Terminal(), "", "odc-run: \x1b[1;31merror\x1b[0m: no error: \\u001b"),
+        (_Terminal(), "1", "odc-run: error: no error: \\u001b"),
+        (io.StringIO(), "", "odc-run: error: no error: \\u001b"),
+    ],
+)
+def test_severities_are_coloured_on_terminals(
+    stream: io.StringIO, colours: str, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", colours)
+    monkeypatch.setenv("TERM", "xterm")
+    outer = PrintableStream(PrintableStream(stream))
+    outer.write("odc-run: error: no error: \x1b")
+    assert stream.getvalue() == shown
 
 
 def test_a_limit_of_time(capsys: pytest.CaptureFixture[str]) -> None:

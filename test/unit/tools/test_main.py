@@ -46,7 +46,9 @@ def test_it_runs_commands_and_gives_their_status(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out.count("odc-compile") == 2
     assert main(["compile", "nothing.circle", "-o", "x"]) == 1
     assert main(["bananas"]) == 2
-    assert "neither a model file nor a command 'bananas'" in capsys.readouterr().err
+    assert "neither a model file nor a command 'bananas'; commands:" in capsys.readouterr().err
+    assert main(["compil", "m.circle"]) == 2
+    assert "did you mean 'compile'?" in capsys.readouterr().err
     done = subprocess.run([sys.executable, "-m", "odc_mlir", "sim", "--version"], capture_output=True, check=True)
     assert done.stdout.startswith(b"odc-sim ")
 
