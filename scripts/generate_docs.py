@@ -3,12 +3,14 @@
     python scripts/generate_docs.py [--check]
 
 A generated part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->`` in a file below ``docs``; NAME is one
-of :data:`SECTIONS`. With ``--check`` nothing is written, and the status is 1 when a file is out of date.
+of :data:`SECTIONS`. A notebook stands beside each tutorial. With ``--check`` nothing is written, and the status is 1
+when a file is out of date.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 from collections import Counter
@@ -16,6 +18,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import tutorials
 
 if TYPE_CHECKING:
     from xdsl.passes import ModulePass
@@ -402,11 +406,16 @@ def updated(text: str) -> str:
 
 
 def outdated() -> Iterator[tuple[Path, str]]:
-    """Files whose generated parts are not what they would be now, with their new text."""
+    """Files that differ from what the tables and the tutorials give now, with their new text."""
     for path in sorted(DOCS.rglob("*.md")):
         text = path.read_text()
         if (new := updated(text)) != text:
             yield path, new
+    for path in tutorials.paths():
+        notebook = path.with_suffix(".ipynb")
+        new = f"{json.dumps(tutorials.notebook(path.read_text()), indent=1, ensure_ascii=False)}\n"
+        if not notebook.exists() or notebook.read_text() != new:
+            yield notebook, new
 
 
 def main() -> int:

@@ -2,7 +2,7 @@
 
 - Pages for documents that stand elsewhere in the repository: README.md is the start.
 - A page for each public name of the package, whose text is its docstring.
-- A notebook beside each tutorial.
+- A link from each tutorial to its notebook.
 - The reference of passes, from their docstrings.
 - Links to files that are no pages of the site become plain text.
 """
@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import os
 import posixpath
 import re
@@ -19,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import generate_docs
-import tutorials
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -85,9 +83,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     made = {page: source.read_text() for page, source in pages_of_repository().items()}
     made |= dict(python_pages())
     made["passes.md"] = generate_docs.pass_reference()
-    for path in tutorials.paths():
-        notebook = json.dumps(tutorials.notebook(path.read_text()), indent=1)
-        made[f"tutorials/{path.stem}.ipynb"] = notebook
     for name, text in made.items():
         files.append(File.generated(config, name, content=text))
     return files
