@@ -52,13 +52,13 @@ class _Libraries:
                 self._before = [library.get_num_threads() for library in self._found]
             self._runs = max(0, self._runs + step)
             for library, before in zip(self._found, self._before, strict=False):
-                library.set_num_threads(threads if self._runs else before)
+                wanted = threads if self._runs else before
+                if library.get_num_threads() != wanted:  # in a forked process, a change starts threads
+                    library.set_num_threads(wanted)
 
     def after_fork(self) -> None:
-        """Forget the runs of the parent."""
+        """Forget the runs of the parent. A fork during a run leaves the run's number of threads."""
         self._lock, self._runs = Lock(), 0
-        for library, before in zip(self._found, self._before, strict=False):
-            library.set_num_threads(before)
 
 
 _libraries = cache(_Libraries)
