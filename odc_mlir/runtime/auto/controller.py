@@ -780,6 +780,7 @@ class AutoCompiler:
         track.on(event, states.Collecting(reason=reason))
         if result is not None:
             budget = {**result.budget, "runs": float(track.records_needed - 1)}
-            refusal = JobResult(None, reason, artefacts.WATCH, "watch", result.scheme, budget=budget)
+            kept: dict[str, Any] = {"scheme": result.scheme, "verdict": result.verdict, "budget": budget}
+            refusal = JobResult(None, reason, artefacts.WATCH, "watch", **kept)
             package = self._original.package
             self._later(partial(artefacts.withdraw, self.artefacts, package, track.key, result, refusal))

@@ -34,6 +34,7 @@ from odc_mlir.runtime.auto.aim import target_facts
 from odc_mlir.runtime.auto.build import LEAST_GAIN, CoverageError
 from odc_mlir.runtime.auto.jobs import TIMES_ENOUGH, Job, Milestone, progress_line
 from odc_mlir.runtime.auto.settings import Level
+from odc_mlir.runtime.auto.watch import Terms
 
 # A process with a smaller share of processor time was waiting, because the machine was busy or a call hung.
 _BUSY_SHARE = 0.5
@@ -154,7 +155,7 @@ class Worker:
         elif not job.quantized:
             source = work / artefacts.MODEL_NAME
             with self._timed("quantize"):
-                self._quantize(source)
+                self._quantize(source, None if found is None else found.result.verdict)
             result.level = str(Level.QUANTIZED)
         if job.fixed_shapes is not None:
             fixed = work / f"fixed-{artefacts.MODEL_NAME}"
@@ -194,9 +195,10 @@ class Worker:
                     text += f": that gain may be chance, or is less than {LEAST_GAIN:.0%}"
                 raise SlowerError(text, stage="measure")
 
-    def _quantize(self, output: Path) -> None:
+    def _quantize(self, output: Path, earlier: dict[str, Any] | None) -> None:
+        """Write the quantised model to ``output``. ``earlier``: verdict of the previous result, if any."""
         job, result = self.job, self.result
-        result.stage = "quantize"
+        result.stage, result.verdict = "quantize", earlier
         scheme = result.scheme = job.scheme or codegen.describe(job.plugin).quantization or _DEFAULT_SCHEME
         self.announce(Milestone.TARGET_ASKED, scheme=scheme)
         samples = build.recorded_inputs(Path(job.records), tuple(map(tuple, job.shapes)))
@@ -231,6 +233,15 @@ class Worker:
         if made.verdict.get("states") and not made.verdict.get("certain"):  # errors may grow over more runs
             text = f"{len(samples)} recorded runs do not determine how errors of the model's states add up"
             raise CoverageError(text, stage="check")
+        scores = {item.name for item in Terms.of(earlier, 0.0).outputs if item.answers}
+        for name in [
+            item["name"] for item in made.verdict["outputs"] if not item["classifies"] and item["name"] in scores
+        ]:
+            text = f"output {name!r} counted as class scores before, but counts as numbers by the inputs recorded since"
+            if job.runs < job.patience_runs:
+                result.verdict = earlier
+                raise CoverageError(text, stage="check")
+            result.verdict["findings"].append(f"{text}; if it has class scores, set ODC_ACC_METRIC to top1")
         result.verdict["saturation"] = build.normal_saturation(made.model, samples)
         self.announce(Milestone.CHECKED)
         private.write_file(output, made.model)

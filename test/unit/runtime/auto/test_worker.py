@@ -19,7 +19,7 @@ from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.quantizer.policy.verdict import PROBLEM, Limit, make_verdict
 from odc_mlir.runtime.auto import build
 from odc_mlir.runtime.auto.aim import aim_at
-from odc_mlir.runtime.auto.artefacts import RECORD_NAME, Artefacts
+from odc_mlir.runtime.auto.artefacts import RECORD_NAME, WATCH, Artefacts, JobResult
 from odc_mlir.runtime.auto.jobs import Job
 from odc_mlir.runtime.auto.worker import Worker
 from odc_mlir.runtime.execution.executor import HostExecutor
@@ -131,6 +131,32 @@ def test_an_uncertain_verdict_on_states_waits_for_more_runs(job: Job, monkeypatc
     assert found is not None
     assert (found.result.kind, found.result.records_needed) == ("coverage", 20)
     assert found.result.reason == "10 recorded runs do not determine how errors of the model's states add up"
+
+
+@pytest.mark.parametrize(("before", "now"), [(True, True), (True, False), (False, False), (None, False)])
+def test_scores_that_later_inputs_make_numbers_wait_for_more_runs_and_then_are_a_finding(
+    before: bool | None, now: bool, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(job, SHAPES, 10)
+    if before is not None:  # the verdict of a result that the watch has withdrawn
+        artefacts = Artefacts(Path(job.folder))
+        earlier = {"outputs": [{"name": "sum", "classifies": before}]}
+        artefacts.commit(KEY, artefacts.new_folder(KEY), JobResult(None, "outside", WATCH, "watch", verdict=earlier))
+    verdict = make_verdict((Limit("mpeir", 0.1),), {"mpeir": 0.0}) | {"outputs": [{"name": "sum", "classifies": now}]}
+    verdict |= {"samples": {"telling": True}, "findings": []}
+    monkeypatch.setattr(build, "quantize", lambda *_, **__: build.QuantizedModel(b"", verdict))
+    monkeypatch.setattr(build, "normal_saturation", lambda *_: {})
+    kinds, texts = [], []
+    for runs in (10, 40):
+        verdict["findings"].clear()
+        Worker(replace(job, runs=runs, patience_runs=40, again=True), lambda *_, **__: None).run()
+        found, _ = Artefacts(Path(job.folder)).find(KEY)
+        assert found is not None
+        kinds.append(found.result.kind)
+        texts.append((found.result.reason or "") if kinds[-1] == "coverage" else "".join(verdict["findings"]))
+    lost = bool(before) and not now
+    assert ("coverage" in kinds) == lost
+    assert [text.startswith("output 'sum' counted as class scores before") for text in texts] == [lost, lost]
 
 
 def test_a_metric_that_no_output_has_waits_for_nothing(job: Job) -> None:
