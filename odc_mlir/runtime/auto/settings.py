@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -18,6 +19,7 @@ from odc_mlir.plugins.target import check_name
 from odc_mlir.runtime.auto.aim import AUTO
 
 SCHEMA_VERSION = 1
+_MOST_SHOWN = 3
 
 
 class Phase(StrEnum):
@@ -50,14 +52,15 @@ class Fallback:
     reason: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class AutoStatus:
     """Status of on-device compilation. :meth:`to_json` has stable keys.
 
     ``serving``: level of the last answer, or of the first answer before any run. ``progress``: 0 to 1. ``reason``:
         cause of the phase, if necessary. ``shapes``: input shapes of this status. ``notes``: for example, ignored
         settings. ``watch``: data of the active result's watch. ``latency_us``: times of a run by level or plugin,
-        measured side by side. ``cycles``: cycles of a run on simulated hardware that does not answer.
+        measured side by side, empty for simulated hardware. ``cycles``: cycles of a run on simulated hardware, after
+        the first run. As text, the status is short. :meth:`to_dict` has all entries.
     """
 
     enabled: bool = False
@@ -82,6 +85,23 @@ class AutoStatus:
     notes: list[str] = field(default_factory=list)
     watch: dict[str, Any] | None = None
 
+    def __repr__(self) -> str:
+        verdict, where = self.verdict or {}, ", ".join(filter(None, (self.target, self.scheme)))
+        entries = {
+            "reason": [self.reason],
+            "records": [self.records_needed and f"{self.records} of {self.records_needed}"],
+            "accuracy": [
+                verdict and "{status}: {metric} {value!s:.6}, limit {limit}".format_map(defaultdict(str, verdict))
+            ],
+            "finding": verdict.get("findings", ()),
+            "cycles": [self.cycles and f"{self.cycles:,} a run, simulated"],
+            "measured here": [", ".join(f"{level} {time:.1f} us" for level, time in self.latency_us.items())],
+            "fallback": [f"{item.level} ({item.stage}): {item.reason}" for item in self.fallbacks[-_MOST_SHOWN:]],
+            "note": self.notes[:_MOST_SHOWN],
+        }
+        lines = [f"{name}: {text}" for name, texts in entries.items() for text in texts if text]
+        return "\n  ".join([f"{self.phase}, served by {self.serving}{where and f' ({where})'}", *lines])
+
     def to_dict(self) -> dict[str, Any]:
         """Return the status as JSON data."""
         return {"schema_version": SCHEMA_VERSION, **asdict(self)}
@@ -89,6 +109,11 @@ class AutoStatus:
     def to_json(self) -> str:
         """Return the status as JSON text."""
         return json.dumps(self.to_dict(), indent=1)
+
+
+def simulated_note(target: str | None, by: str) -> str:
+    """Return the note about an executor that answers in place of hardware."""
+    return f"{target} is simulated on this machine: {by} computes the same values, at another speed"
 
 
 PROCESSES_VARIABLE = "ODC_PROCESSES"

@@ -18,8 +18,9 @@ from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.policy.verdict import unshown
 from odc_mlir.runtime.auto.artefacts import Artefact, JobResult
 from odc_mlir.runtime.auto.candidates import ExecutorCandidate
-from odc_mlir.runtime.auto.settings import AutoStatus, Fallback, Level, Phase
+from odc_mlir.runtime.auto.settings import AutoStatus, Fallback, Level, Phase, simulated_note
 from odc_mlir.runtime.auto.watch import Watch
+from odc_mlir.runtime.execution.executor import HostExecutor
 
 _PROGRESS: Mapping[Phase, float] = MappingProxyType(
     {
@@ -429,7 +430,11 @@ class Specialization:
                 judged = "the quantised model was judged on recorded inputs"
                 status.notes += [f"{judged}: {text}" for text in unshown(status.verdict.get("samples"))]
             status.notes += result.notes
-        status.cycles = next((item.cycles for item in state.serving.candidates if item.cycles is not None), None)
+        simulated = next((item for item in state.serving.candidates if item.simulation is not None), None)
+        if simulated is not None:
+            by = "a host kernel for each operator" if isinstance(simulated.executor, HostExecutor) else "native code"
+            status.cycles = simulated.cycles
+            status.notes.append(simulated_note(status.target, by))
         failures = [found for item in self.candidates(direct=True) for found in item.failures()]
         status.fallbacks = [*self.fallbacks, *failures]
         if self.watch is not None:

@@ -233,10 +233,8 @@ class Worker:
         if made.verdict.get("states") and not made.verdict.get("certain"):  # errors may grow over more runs
             text = f"{len(samples)} recorded runs do not determine how errors of the model's states add up"
             raise CoverageError(text, stage="check")
-        scores = {item.name for item in Terms.of(earlier, 0.0).outputs if item.answers}
-        for name in [
-            item["name"] for item in made.verdict["outputs"] if not item["classifies"] and item["name"] in scores
-        ]:
+        was, now = ({item.name: item.answers for item in Terms.of(v, 0.0).outputs} for v in (earlier, made.verdict))
+        for name in [name for name, answers in now.items() if was.get(name) and not answers]:
             text = f"output {name!r} counted as class scores before, but counts as numbers by the inputs recorded since"
             if job.runs < job.patience_runs:
                 result.verdict = earlier

@@ -22,7 +22,8 @@ from odc_mlir.plugins.registry import DEVICES, SUFFIX, TARGETS, entries
 from odc_mlir.plugins.request import Preference
 from odc_mlir.plugins.target import choose
 from odc_mlir.runtime.auto.aim import AUTO
-from odc_mlir.runtime.auto.settings import AutoStatus, Fallback, Level, Phase
+from odc_mlir.runtime.auto.settings import AutoStatus, Fallback, Level, Phase, simulated_note
+from odc_mlir.runtime.devices import open_device
 from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.plan import PlanExecutor
 from odc_mlir.runtime.execution.units import Watcher
@@ -373,6 +374,10 @@ class Switcher:
                 status.phase, status.progress = Phase.ACTIVE, 1.0
                 status.serving = Level.ORIGINAL if all(unit.misfit for unit in executor.segments) else Level.COMPILED
                 status.reason = "the package is compiled already"
+                counted = [unit.counters.get("cycles") for unit in executor.segments if unit.counters is not None]
+                status.cycles = sum(filter(None, counted)) or None
+                if open_device(executor.plan.extension).simulated:
+                    status.notes = [*status.notes, simulated_note(status.target, "the simulator")]
             elif not executor.segments:
                 why = "" if package.plan is None else "; ".join(dict.fromkeys(package.plan.host_reasons.values()))
                 status.reason = f"nothing in the package is for {status.target}: {why}"
