@@ -27,6 +27,7 @@ from odc_mlir.runtime.package import Package
 from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import value_name
+from odc_mlir.transforms.circle.circle_fold_constants import CircleFoldConstantsPass
 from odc_mlir.transforms.circle.circle_optimize import CircleOptimizePass
 from odc_mlir.transforms.common.masks import HIDDEN, argument_of, is_beyond, sources
 from odc_mlir.transforms.common.rewriting import WeightedLayer, constant, is_real, shape_of
@@ -89,7 +90,8 @@ class LintTarget:
 class LintedModel:
     """A module with properties that several checks need. ``chosen``: the target that the user named, if any.
 
-    ``operators`` and ``main`` have the batch size that the compiler gives them. ``open_batch``: whether it had to.
+    ``operators`` and ``main`` have the compiler's batch size, and decoded constants, as for quantisation.
+    ``open_batch``: whether the batch size was unknown.
     """
 
     module: ModuleOp
@@ -102,6 +104,7 @@ class LintedModel:
 
     def __post_init__(self) -> None:
         fixed = clone_module(self.module)
+        CircleFoldConstantsPass(decode=True).apply(make_context(), fixed)
         self.main = next((op for op in fixed.body.block.ops if isinstance(op, FuncOp)), None)
         self.open_batch = self.main is not None and fix_batch(fixed, OdcFixBatchPass.batch)
         self.operators = [op for op in fixed.walk() if isinstance(op, CircleOp)]

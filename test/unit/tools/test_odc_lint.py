@@ -34,9 +34,10 @@ def _masked(number: float) -> Make:
     return make
 
 
-def _dead(channel: float) -> Make:
+def _dead(channel: float, dtype: str = "float32") -> Make:
     def make(n: FloatNet) -> SSAValue:
-        weights = n.const([[1.0, 2.0], [0.0, channel]])
+        weights = n.const([[1.0, 2.0], [0.0, channel]], dtype)
+        weights = weights if dtype == "float32" else n.add("DEQUANTIZE", weights)
         made: SSAValue = n.add("FULLY_CONNECTED", n.real(1, 2), weights, n.weights(2))
         return made
 
@@ -54,6 +55,7 @@ def _dead(channel: float) -> Make:
         (_masked(-3.0), set()),
         (_dead(0.0), {"dead-channels"}),
         (_dead(0.1), set()),
+        (_dead(0.0, "float16"), {"dead-channels", "packed-weights"}),
         (_dead(float("inf")), {"not-finite"}),
         (lambda n: n.add("CUMSUM", n.real(2, 3), n.const(1, "int32")), {"no-target"}),
     ],
