@@ -12,6 +12,7 @@ After: ``%3 = circle.hard_swish(%x)``, with one range to quantise instead of fou
 - HARD_SWISH and GELU (with tanh, or exact if a custom operator ``Erf`` computes erf), with factors in any order
 - RELU, RELU6 and RELU_N1_TO_1 from MAXIMUM and MINIMUM with constants
 - LEAKY_RELU from ``max(x, a * x)``, PRELU from ``relu(x) + a * (x - |x|) / 2`` or ``relu(x) - a * relu(-x)``
+- FULLY_CONNECTED from the sum of two with the same input
 - ``x / sqrt(y)`` becomes ``x * rsqrt(y)``, ``1 / sqrt(y)`` becomes ``rsqrt(y)``
 - with ``circle``, RMS_NORM from a product with the inverse root of a mean square, followed by a factor per channel, and
   from a quotient by the root of a sum of squares. INSTANCE_NORM of images is split into simpler operators.
@@ -35,6 +36,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.support.locations import value_name
+from odc_mlir.transforms.circle.rewrites.layers import SumOfLayers
 from odc_mlir.transforms.circle.rewrites.norms import InstanceNormParts, RmsNorm, ScaleOfRmsNorm, UnitNorm
 from odc_mlir.transforms.common.rewriting import (
     OperatorPattern,
@@ -70,7 +72,7 @@ class CircleFusePatternsPass(PatternPass):
 
     @classmethod
     def patterns(cls) -> Sequence[type[RewritePattern]]:
-        return (Swish, Gelu, Clamp, LeakyRelu, Prelu, Rsqrt, RsqrtProduct, *_OF_CIRCLE)
+        return (Swish, Gelu, Clamp, LeakyRelu, Prelu, Rsqrt, RsqrtProduct, SumOfLayers, *_OF_CIRCLE)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         apply_patterns(op, [kind() for kind in self.patterns() if self.circle or kind not in _OF_CIRCLE])

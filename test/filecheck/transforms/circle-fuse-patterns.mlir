@@ -141,3 +141,26 @@ func.func @left(%x: tensor<8xf32>, %y: tensor<8xf32>, %q: tensor<8x!quant.unifor
 // CHECK-NOT: circle.leaky_relu
 // CHECK: circle.maximum
 // CHECK: circle.maximum
+
+// -----
+
+// Two layers of the same input whose results are added, as the two heads of a distilled classifier; others stay.
+func.func @heads(%x: tensor<1x2xf32>, %z: tensor<1x2xf32>) -> (tensor<1x2xf32>, tensor<1x2xf32>) {
+  %w = circle.const [1.0, 2.0, 3.0, 4.0] : tensor<2x2xf32>
+  %v = circle.const [0.5, 0.5, 0.5, 1.0] : tensor<2x2xf32>
+  %b = circle.const [1.0, 2.0] : tensor<2xf32>
+  %0 = circle.fully_connected(%x, %w, %b) : (tensor<1x2xf32>, tensor<2x2xf32>, tensor<2xf32>) -> tensor<1x2xf32>
+  %1 = circle.fully_connected(%x, %v, %b) : (tensor<1x2xf32>, tensor<2x2xf32>, tensor<2xf32>) -> tensor<1x2xf32>
+  %2 = circle.add(%0, %1) : (tensor<1x2xf32>, tensor<1x2xf32>) -> tensor<1x2xf32>
+  %3 = circle.fully_connected(%x, %w, %b) : (tensor<1x2xf32>, tensor<2x2xf32>, tensor<2xf32>) -> tensor<1x2xf32>
+  %4 = circle.fully_connected(%z, %v, %b) : (tensor<1x2xf32>, tensor<2x2xf32>, tensor<2xf32>) -> tensor<1x2xf32>
+  %5 = circle.add(%3, %4) : (tensor<1x2xf32>, tensor<1x2xf32>) -> tensor<1x2xf32>
+  func.return %2, %5 : tensor<1x2xf32>, tensor<1x2xf32>
+}
+// CHECK-LABEL: func.func @heads(
+// CHECK: %[[W:.*]] = circle.const [1.5, 2.5, 3.5, 5.0] : tensor<2x2xf32>
+// CHECK: %[[B:.*]] = circle.const [2.0, 4.0] : tensor<2xf32>
+// CHECK: circle.fully_connected(%{{.*}}, %[[W]], %[[B]])
+// CHECK: circle.fully_connected
+// CHECK: circle.fully_connected
+// CHECK: circle.add

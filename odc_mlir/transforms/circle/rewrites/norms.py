@@ -200,25 +200,21 @@ class UnitNorm(rewriting.OperatorPattern):
     names = frozenset({"DIV"})
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
-        x, norm, shape = op.operands[0], op.operands[1], rewriting.shape_of(op.results[0])
-        if (spread := rewriting.plain(norm, "BROADCAST_TO")) is not None:
-            norm = spread.operands[0]
-        limit = rewriting.plain(norm, "MAXIMUM")
-        for root, bound in rewriting.pairs(limit) if limit is not None else ():
+        x, norm, shape = op.operands[0], op.operands[1], rewriting.shape_of(op.results[0]) or (None,)
+        spread, count = rewriting.plain(norm, "BROADCAST_TO"), shape[-1]
+        limit = rewriting.plain(norm if spread is None else spread.operands[0], "MAXIMUM")
+        if limit is None or rewriting.activation(op) != "none" or len(shape) not in (3, 4) or not count:
+            return
+        for root, bound in rewriting.pairs(limit):
             least, power = rewriting.real_scalar(bound), rewriting.plain(root, "SQRT")
             total = None if power is None else rewriting.plain(power.operands[0], "SUM")
             if least is None or not 0 <= least <= _LEAST_NORM or total is None or not total.option("keep_dims"):
                 continue
-            if rewriting.activation(op) != "none" or _root_of_square(total.operands[0]) is not x or not shape:
-                continue
-            count = shape[-1]
-            if rewriting.axes_of(total) != (len(shape) - 1,) or len(shape) not in (3, 4) or not count:
-                continue
-            gamma = rewriting.real(np.full(count, count**-0.5), f"{value_name(op.results[0])}/gamma")
-            options = {"epsilon": least**2 / count}
-            made = rewriting.operator("RMS_NORM", [x, gamma.result], op.results[0], options)
-            _put(rewriter, op.results[0], x, op, [gamma, made])
-            return
+            if _root_of_square(total.operands[0]) is x and rewriting.axes_of(total) == (len(shape) - 1,):
+                gamma = rewriting.real(np.full(count, count**-0.5), f"{value_name(op.results[0])}/gamma")
+                made = rewriting.operator("RMS_NORM", [x, gamma.result], op.results[0], {"epsilon": least**2 / count})
+                _put(rewriter, op.results[0], x, op, [gamma, made])
+                return
 
 
 class InstanceNorm(rewriting.OperatorPattern):
