@@ -37,6 +37,7 @@ from odc_mlir.targets.cpu import HERE, is_cpu
 if TYPE_CHECKING:
     from odc_mlir.plugins.target import Chosen
     from odc_mlir.quantizer.quantize import Quantized
+    from odc_mlir.runtime.execution.binding import Inputs
     from odc_mlir.runtime.execution.executor import Executor
 
 _log = logging.getLogger(__name__)
@@ -67,14 +68,14 @@ class RunOptions(TypedDict, total=False):
 
 @overload
 def run(
-    model: ModelSource | Module | Package, inputs: Sequence[Any], *, tensors: None = None, **options: Unpack[RunOptions]
+    model: ModelSource | Module | Package, inputs: Inputs, *, tensors: None = None, **options: Unpack[RunOptions]
 ) -> list[Array]: ...
 
 
 @overload
 def run(
     model: ModelSource | Module | Package,
-    inputs: Sequence[Any],
+    inputs: Inputs,
     *,
     tensors: Iterable[str],
     **options: Unpack[RunOptions],
@@ -83,12 +84,12 @@ def run(
 
 def run(
     model: ModelSource | Module | Package,
-    inputs: Sequence[Any],
+    inputs: Inputs,
     *,
     tensors: Iterable[str] | None = None,
     **options: Unpack[RunOptions],
 ) -> list[Array] | tuple[list[Array], dict[str, Array]]:
-    """Run ``model`` on ``inputs``, arrays in graph order with the model's element types. Return its outputs.
+    """Run ``model`` on ``inputs``, arrays of the model's element types in order or by name. Return its outputs.
 
     ``model``: anything that :func:`compile` accepts or returns. ``backend``: ``auto`` runs a model file or module on
         the host, and a package on the target that it was compiled for. ``npu`` first compiles a model for ``target``

@@ -175,7 +175,7 @@ def _body(arguments: argparse.Namespace) -> None:
     from odc_mlir.runtime.package import Package
     from odc_mlir.runtime.reporting.clocks import LatencyProfile
     from odc_mlir.tools.measure import MemoryPoll, Run, describe_values
-    from odc_mlir.tools.run_stages import backend_of_settings, session_of_settings, session_text, threads_of_settings
+    from odc_mlir.tools.run_stages import backend_of_settings, session_of_settings, session_text, settings_of
 
     shapes = _parse_shapes(arguments.shape_run or arguments.shape_prepare)
     memory = MemoryPoll(arguments.mem_poll)
@@ -197,7 +197,7 @@ def _body(arguments: argparse.Namespace) -> None:
         strict=arguments.strict,
         numerics=arguments.numerics,
         max_bytes=arguments.max_bytes,
-        threads=threads_of_settings(package) if arguments.threads is None else arguments.threads,
+        threads=settings_of(package).threads if arguments.threads is None else arguments.threads,
         resize=shapes is not None,
         signature=arguments.signature,
         all_tensors=bool(arguments.dump_tensor),

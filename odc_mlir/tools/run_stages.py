@@ -121,7 +121,7 @@ def backend_of_settings(package: Package | None) -> Backend:
     """
     from odc_mlir.runtime.session.loader import HOST, LITERT, NPU, split_backends, usable_backends
 
-    settings = _settings(package)
+    settings = settings_of(package)
     names = split_backends(settings.get("BACKENDS"))
     backends: dict[str, Backend] = {HOST: "host", LITERT: "litert"}
     try:
@@ -135,12 +135,8 @@ def backend_of_settings(package: Package | None) -> Backend:
     return backends.get(first, "auto")
 
 
-def threads_of_settings(package: Package | None) -> int | None:
-    """Return the number of threads (NUM_THREADS), or None for the default. Raises OptionError for an invalid value."""
-    return _settings(package).threads
-
-
-def _settings(package: Package | None) -> Settings:
+def settings_of(package: Package | None) -> Settings:
+    """Return the settings of the environment and of the package."""
     from odc_mlir.runtime.session.settings import Settings
 
     return Settings(package.files.config if package is not None else {})
@@ -154,7 +150,7 @@ def session_of_settings(
     from odc_mlir.runtime.session import Session
     from odc_mlir.runtime.session.settings import ENABLE
 
-    settings = _settings(package)
+    settings = settings_of(package)
     if not settings.flag(ENABLE) or (package is not None and package.plan is not None):
         return None
     asked = {"--backend": arguments.backend != "auto", "--numerics": arguments.numerics != "fixed"}

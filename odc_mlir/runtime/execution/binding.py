@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from odc_mlir.errors import InputError
+from odc_mlir.errors import InputCountError, InputError
 from odc_mlir.formats.quantities import counted
 from odc_mlir.numerics.fixed import round_half_away
 from odc_mlir.ops.check import type_text
 from odc_mlir.ops.spec import Array, QuantParams, ResultType, Shape, TensorInfo
+
+Inputs = Sequence[Any] | Mapping[str, Any]
+"""Arrays of a model's inputs, in order or by name."""
 
 
 class InputBinder:
@@ -30,19 +33,10 @@ class InputBinder:
             for index, info in zip(indices or range(len(self._infos)), self._infos, strict=True)
         ]
 
-    def __call__(self, inputs: Sequence[Any]) -> dict[int, Array]:
+    def __call__(self, inputs: Inputs) -> dict[int, Array]:
         """Return ``inputs`` as read-only C-contiguous arrays by tensor index. Raises InputError."""
-        if not isinstance(inputs, (list, tuple)) and (
-            isinstance(inputs, (str, bytes)) or not isinstance(inputs, Sequence)
-        ):
-            raise InputError(
-                f"inputs must be a list of arrays, not {type(inputs).__name__}", hint="pass [array] for a single input"
-            )
-        if len(inputs) != len(self._infos):
-            names = ", ".join(repr(info.name) for info in self._infos)
-            raise InputError(
-                f"the model has {counted(len(self._infos), 'input')} ({names}), got {counted(len(inputs), 'array')}"
-            )
+        if type(inputs) is not list or len(inputs) != len(self._infos):
+            inputs = by_position(self._infos, inputs)
         arrays: dict[int, Array] = {}
         changed = self.shapes is None
         for position, (index, dtype, shape) in enumerate(self._expected):
@@ -118,17 +112,40 @@ def conversion(info: TensorInfo, array: Array) -> str:
     return f"it takes codes: round(real / {info.quant.scale:g}) + {info.quant.zero_points[0]}, in the type's range"
 
 
+def by_position(infos: Sequence[TensorInfo], inputs: Any) -> Sequence[Any]:
+    """Return ``inputs`` in the order of ``infos``. A mapping has names, of tensors or in a signature.
+
+    Raises InputCountError for other objects, and for missing or additional arrays.
+    """
+    names, given = [info.name for info in infos], type(inputs).__name__
+    if isinstance(inputs, Mapping):
+        names = [info.alias if info.alias in inputs else info.name for info in infos]
+        if {*names} == {*inputs}:
+            return [inputs[name] for name in names]
+        given = ", ".join(map(repr, inputs))
+    elif isinstance(inputs, Sequence) and not isinstance(inputs, (str, bytes)):
+        if len(inputs) == len(infos):
+            return inputs
+        given = counted(len(inputs), "array")
+    text = f"the model has {counted(len(infos), 'input')} ({', '.join(map(repr, names))}), got {given}"
+    raise InputCountError(text, hint="pass a list of arrays, or a dictionary by name")
+
+
+def layout_hint(shape: Shape | None, given: tuple[int, ...]) -> str | None:
+    """Return how to convert an array of the shape ``given`` if dimensions of ``shape`` are missing or permuted."""
+    if shape and len(shape) == len(given) == 4:
+        if given[1:] == (*shape[2:], shape[1]):
+            return "its channels come last: use transpose(0, 3, 1, 2), or odc-optimize --io-layout nhwc on the model"
+        if given[1:] == (shape[3], *shape[1:3]):
+            return "its channels come first: use transpose(0, 2, 3, 1)"
+    return "add the batch dimension: array[None]" if shape and len(shape) == len(given) + 1 else None
+
+
 def _misfit(position: int, info: TensorInfo, array: Array, hint: str | None = None) -> InputError:
     shape, given = info.shape, array.shape
     if hint is None and shape and given and shape[0] == 1 < given[0] and shape[1:] == given[1:]:
         hint = "give one sample at a time; commands take several with --samples"
-    if hint is None and shape and len(shape) == len(given) == 4:
-        if given[1:] == (*shape[2:], shape[1]):
-            hint = (
-                "its channels come last: use transpose(0, 3, 1, 2), or change the model: odc-optimize --io-layout nhwc"
-            )
-        elif given[1:] == (shape[3], *shape[1:3]):
-            hint = "its channels come first: use transpose(0, 2, 3, 1)"
+    hint = hint or layout_hint(shape, given)
     expected = type_text(ResultType(info.dtype, info.shape))
     seen = type_text(ResultType(array.dtype.name, array.shape))
     return InputError(f"input {position} must be {expected}, not {seen}", tensor=info.name, hint=hint)

@@ -17,9 +17,9 @@ LARGE_MACS = 256_000_000
 
 
 class BlasLimit:
-    """Context manager of a run that limits BLAS to ``threads`` threads.
+    """Context manager of a run that limits BLAS, in the whole process, to ``threads`` threads.
 
-    BLAS has one number for the whole process. The last run to end restores the number from before the first.
+    The last of overlapping runs restores the number from before the first.
     """
 
     def __init__(self, threads: int) -> None:
@@ -38,11 +38,9 @@ class _Libraries:
     def __init__(self) -> None:
         from threadpoolctl import ThreadpoolController
 
-        # A search takes longer than a small run, and numpy has loaded its library already.
         self._found: list[Any] = [lib for lib in ThreadpoolController().lib_controllers if lib.user_api == "blas"]
         self._before: list[int] = []
-        self._runs = 0
-        self.after_fork()
+        self._lock, self._runs = Lock(), 0
         mend_after_fork(self)
 
     def change(self, step: int, threads: int) -> None:

@@ -18,7 +18,7 @@ from odc_mlir.formats.quantities import bytes_of, counted
 from odc_mlir.ops.constants import initial_contents
 from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import Array
-from odc_mlir.runtime.execution.binding import InputBinder
+from odc_mlir.runtime.execution.binding import InputBinder, Inputs
 from odc_mlir.runtime.execution.blas_threads import LARGE_MACS, BlasLimit
 from odc_mlir.runtime.execution.graph import Graph, GraphState
 from odc_mlir.runtime.execution.units import (
@@ -212,13 +212,16 @@ class Executor:
             shaped = SpecializedGraph(self.graph, shapes, self._variants)
             self._find_peak(shaped)
             self._calls.check_memory(shaped.peak_bytes, shaped.peak_name)
+            threads = self._calls.context.threads
+            is_large = threads is None and any(node.macs >= LARGE_MACS for node in shaped.nodes)
+            blas = nullcontext() if is_large else BlasLimit(threads or 1)
             steps = [unit.prepare(shaped) for unit in self.units]
             program = tuple(zip(self.units, steps, self._last_uses, strict=True))
             straight = _straight(program)
             # As a decorator, np.errstate costs half as much as in a with statement. Only host kernels need it.
             computes = any(isinstance(unit, OperatorUnit) for unit in self.units)
             quietly = np.errstate(all="ignore")(straight) if straight is not None and computes else straight
-            prepared = self._prepared[shapes] = _Prepared(shaped, program, straight, quietly, self.blas_limit(shaped))
+            prepared = self._prepared[shapes] = _Prepared(shaped, program, straight, quietly, blas)
             if len(self._prepared) > _SHAPES_KEPT:
                 self._prepared.popitem(last=False)
         else:
@@ -226,15 +229,9 @@ class Executor:
             self._prepared.move_to_end(shapes)
         return prepared
 
-    def blas_limit(self, shaped: SpecializedGraph) -> AbstractContextManager[None]:
-        """Return the limit on BLAS threads during a run of ``shaped``."""
-        threads = self._calls.context.threads
-        is_large = threads is None and any(node.macs >= LARGE_MACS for node in shaped.nodes)
-        return nullcontext() if is_large else BlasLimit(threads or 1)
-
     def run(
         self,
-        inputs: Sequence[Any],
+        inputs: Inputs,
         *,
         observe: Observer | None = None,
         watch: Watcher | None = None,

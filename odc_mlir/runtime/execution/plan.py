@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 from odc_mlir.errors import InputError, OdcError, PackageError, SimulationError
@@ -345,10 +344,6 @@ class PlanExecutor(Executor):
     def forget_device_states(self) -> None:
         for unit in self.segments:
             unit.forget_states()
-
-    def blas_limit(self, shaped: SpecializedGraph) -> AbstractContextManager[None]:
-        is_native = all(isinstance(getattr(unit, "program", None), base.DivisibleProgram) for unit in self.units)
-        return nullcontext() if is_native else super().blas_limit(shaped)  # native code does not call BLAS
 
     def _direct_run(self) -> DirectRun | None:
         """Return the function of the only segment if it computes all outputs from all inputs, and needs no checks."""

@@ -41,6 +41,7 @@ from odc_mlir.plugins.registry import SUFFIX
 from odc_mlir.plugins.request import Preference
 from odc_mlir.quantizer.policy.schemes import SCHEMES
 from odc_mlir.runtime.backends import graph_executor
+from odc_mlir.runtime.execution.binding import layout_hint
 from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.graph import Graph, build_graph, tensor_info
 from odc_mlir.runtime.execution.units import is_static
@@ -456,12 +457,14 @@ def _warn_of_other_shape(port: SessionPort, index: int, given: tuple[int, ...], 
     declared = port.info.shape
     if declared is None:
         return
+    hint = layout_hint(port.outer_shape(declared), given)
     if len(declared) != len(shape):
-        raise InputError(f"the input has rank {len(declared)}, the array {len(shape)}", tensor=port.info.name)
+        seen = f"the input has {len(declared)} dimensions, the array {len(shape)} ({list(shape)})"
+        raise InputError(seen, tensor=port.info.name, hint=hint)
     if any(known not in (None, dim) for known, dim in zip(declared, shape, strict=True)):
         warnings.warn(
             f"input {index} ({port.info.name!r}) has the shape {list(given)}, the model says "
-            f"{list(port.outer_shape(declared))}; the model runs in the new shape",
+            f"{list(port.outer_shape(declared))}; {hint or 'the model runs in the new shape'}",
             stacklevel=5,
         )
 

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from odc_mlir.errors import InputCountError, InputError, InsufficientOutputError, SessionError
+from odc_mlir.errors import InputError, InsufficientOutputError, SessionError
 from odc_mlir.formats import kinds
 from odc_mlir.formats.cache import cache_folder, records_path
 from odc_mlir.formats.outputs import write_output
-from odc_mlir.formats.quantities import counted
 from odc_mlir.ops.spec import Array, Shape
-from odc_mlir.runtime.execution.binding import check_holds
+from odc_mlir.runtime.execution.binding import by_position, check_holds, conversion
 from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.units import Event, Watcher
 from odc_mlir.runtime.reporting.clocks import LatencyProfile, measured_trace
@@ -175,7 +174,7 @@ Compute = Callable[[list[Array]], list[Array]]
 
 
 class Runner:
-    """Buffers of a model, and runs with ``compute``. ``direct``: see :meth:`Switcher.run_direct`."""
+    """Buffers of a model, and runs with ``compute``. ``direct``: the switcher's ``run_direct``."""
 
     def __init__(
         self, loader: Loader, compute: Compute, direct: Callable[[list[Array]], list[Array] | None] = lambda _: None
@@ -227,13 +226,7 @@ class Runner:
     def converted(self, values: Any) -> list[Array]:
         """Return ``values``, one per input, as arrays of the model's element types. Raises InputError."""
         ports = self._loader.inputs
-        is_list = isinstance(values, (list, tuple))
-        if not is_list or len(values) != len(ports):
-            names = ", ".join(repr(port.info.name) for port in ports)
-            given = counted(len(values), "array") if is_list else type(values).__name__
-            raise InputCountError(
-                f"the model has {counted(len(ports), 'input')} ({names}), got {given}", hint="pass a list of arrays"
-            )
+        values = by_position([port.info for port in ports], values)
         return list(map(converted, ports, values, range(len(ports))))
 
     def output(self, index: int) -> Array:
@@ -380,9 +373,11 @@ def converted(port: SessionPort, value: Any, index: int) -> Array:
     array = np.asarray(value)
     if port.dtype == "string" or not np.can_cast(array.dtype, port.numpy, "same_kind"):
         return port.check(array, f"input {index}")
-    if array.dtype.kind in "iu" and port.numpy.kind in "iu":
-        check_holds(port.info, array, f"input {index}")
-    elif isinstance(value, np.ndarray) and array.dtype.kind in "iu":
+    codes, is_integer = port.numpy.kind != "f" and port.info.quant is not None, array.dtype.kind in "iu"
+    if is_integer and port.numpy.kind in "iu":
+        check_holds(port.info, array, f"input {index}", conversion(port.info, array) if codes else None)
+    may_be_pixels = array.dtype == np.uint8 if codes else port.numpy.kind == "f"
+    if isinstance(value, np.ndarray) and is_integer and may_be_pixels:
         warnings.warn(
             f"input {index} ({port.info.name!r}) takes {port.dtype}, the array has {array.dtype.name}, used unscaled; "
             f"scale pixels and decode codes first, or convert with astype({port.numpy.name!r})",

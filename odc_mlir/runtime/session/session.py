@@ -15,6 +15,7 @@ from odc_mlir.errors import InvalidStateError, OptionError, SessionError
 from odc_mlir.ops.spec import Array
 from odc_mlir.plugins.request import Preference
 from odc_mlir.runtime.auto.settings import AutoStatus
+from odc_mlir.runtime.execution.binding import Inputs
 from odc_mlir.runtime.package import Package
 from odc_mlir.runtime.session import generation, states
 from odc_mlir.runtime.session import loader as loading
@@ -354,16 +355,16 @@ class Session:
         return self._runner.output(index)
 
     @overload
-    def infer(self, inputs_array: Sequence[Any], *, measure: Literal[False] = ...) -> list[Array]: ...
+    def infer(self, inputs_array: Inputs, *, measure: Literal[False] = ...) -> list[Array]: ...
 
     @overload
-    def infer(self, inputs_array: Sequence[Any], *, measure: Literal[True]) -> tuple[list[Array], dict[str, float]]: ...
+    def infer(self, inputs_array: Inputs, *, measure: Literal[True]) -> tuple[list[Array], dict[str, float]]: ...
 
     @call(states.AT_REST, State.FINISHED_RUN)
     def infer(
-        self, inputs_array: Sequence[Any], *, measure: bool = False
+        self, inputs_array: Inputs, *, measure: bool = False
     ) -> list[Array] | tuple[list[Array], dict[str, float]]:
-        """Run on the inputs and return the outputs as read-only arrays. The first call prepares the session.
+        """Run on the inputs, a list or {name: array}, and return the outputs as read-only arrays. Prepare if necessary.
 
         Arrays may differ from the model's static dimensions. The model then runs in the size of the arrays, with a
         warning. With ``measure``, also return times in milliseconds: ``prepare_time_ms`` (only if the call prepares the

@@ -60,6 +60,7 @@ def test_several_samples_at_once_are_told_how(shape: tuple[int, ...], is_named: 
         ((12, 4, 5, 3), r"channels come last: use transpose\(0, 3, 1, 2\).*--io-layout nhwc"),
         ((1, 5, 3, 4), r"channels come first: use transpose\(0, 2, 3, 1\)$"),
         ((1, 3, 5, 4), r"\(tensor 'x'\)$"),
+        ((3, 4, 5), r"add the batch dimension: array\[None\]$"),
     ],
 )
 def test_images_in_another_layout_are_told_how(shape: tuple[int, ...], remedy: str) -> None:
@@ -75,10 +76,20 @@ def test_any_byte_order_will_do(order: str) -> None:
     assert bound.tolist() == [[1.5, -2]]
 
 
+def test_arrays_by_name() -> None:
+    infos = [X, TensorInfo("z", "float32", (1, 2), alias="second")]
+    one, two = (np.full((1, 2), number, np.float32) for number in (1, 2))
+    for name in ("z", "second"):
+        assert [array[0, 0] for array in bind_inputs(infos, {name: two, "x": one})] == [1, 2]
+    for wrong in ({"x": one}, {"x": one, "y": two}, {"x": one, "z": two, "y": two}):
+        with pytest.raises(InputError, match=r"the model has 2 inputs \('x', 'z'\), got 'x'"):
+            bind_inputs(infos, wrong)
+
+
 def test_count() -> None:
     with pytest.raises(InputError, match=r"the model has 1 input \('x'\), got 2 arrays"):
         bind_inputs([X], [np.zeros((1, 2), np.float32)] * 2)
-    with pytest.raises(InputError, match=r"must be a list of arrays, not ndarray; pass \[array\]"):
+    with pytest.raises(InputError, match=r"1 input \('x'\), got ndarray; pass a list of arrays"):
         bind_inputs([X], np.zeros((1, 2), np.float32))  # type: ignore[arg-type]
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
+from helpers.data import REPOSITORY
 from helpers.kernels import blas_threads, chain, zeros
 from odc_mlir.errors import OptionError
 from odc_mlir.ops.context import Context
@@ -16,6 +17,7 @@ from odc_mlir.runtime.execution.blas_threads import BlasLimit
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.session import Session
 
+DIGITS = REPOSITORY / "examples" / "on_device" / "digits_cnn.circle"
 OWN = 3  # the number that the application chose
 
 pytestmark = pytest.mark.skipif(not blas_threads(), reason="threads of numpy's BLAS cannot be chosen")
@@ -71,11 +73,11 @@ def test_a_forked_process_forgets_the_runs_of_its_parent() -> None:
 def test_the_threads_of_a_session(monkeypatch: pytest.MonkeyPatch, threads: int | None, expected: int) -> None:
     limits: list[int] = []
     monkeypatch.setattr("odc_mlir.runtime.execution.executor.BlasLimit", lambda n: limits.append(n) or BlasLimit(n))
-    with Session("examples/on_device/digits_cnn.circle", threads=threads) as session:
+    with Session(DIGITS, threads=threads) as session:
         session.infer([np.zeros((1, 8, 8, 1), np.float32)])
     assert limits == [expected]
 
 
 def test_an_invalid_number_of_threads() -> None:
     with pytest.raises(OptionError, match="NUM_THREADS cannot be '0'"):
-        Session("examples/on_device/digits_cnn.circle", threads=0)
+        Session(DIGITS, threads=0)

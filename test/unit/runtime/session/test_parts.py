@@ -62,7 +62,7 @@ def test_shapes_that_are_asked_for_are_prepared() -> None:
     assert loader.known_input_shapes == ((2, 4), (2, 4))
     loader.open()
     assert loader.output_shapes == [(2, 4)]
-    with pytest.raises(InputError, match="rank 2, the array 1"):
+    with pytest.raises(InputError, match="2 dimensions, the array 1"):
         loader.follow([A[0], B[0]])
 
 

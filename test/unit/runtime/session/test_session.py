@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import odc_mlir
+from helpers.data import REPOSITORY
 from helpers.models import add_model, host_plan, model_bytes
 from helpers.sessions import SUM, A, B, add_session, quantised, save_package, values
 from odc_mlir.errors import (
@@ -85,7 +86,7 @@ def test_infer_warns_where_a_static_dimension_differs() -> None:
     assert seen[0].filename == __file__
     np.testing.assert_array_equal(out, 3 * two)
     np.testing.assert_array_equal(session.infer([A, B])[0], SUM)  # and back, without a warning
-    with pytest.raises(InputError, match="rank 2, the array 1"):
+    with pytest.raises(InputError, match=r"2 dimensions, the array 1 .*; add the batch dimension: array\[None\]"):
         session.infer([A[0], B[0]])
 
 
@@ -98,6 +99,30 @@ def test_infer_warns_of_integers_for_real_inputs(dtype: str) -> None:
         (out,) = session.infer([A, pixels])
     assert [item.filename for item in seen] == [__file__]
     np.testing.assert_array_equal(out, session.infer([A, pixels.tolist()])[0])  # lists say nothing of a type
+
+
+DIGITS = REPOSITORY / "examples" / "digits" / "digits_cnn_int8.circle"
+
+
+def test_infer_by_name() -> None:
+    with Session(DIGITS) as session:
+        image = np.zeros((1, 8, 8, 1), np.int8)
+        by_name = session.infer({session.input_tensorinfo(0).name: image})
+        np.testing.assert_array_equal(by_name[0], session.infer([image])[0])
+        with pytest.raises(InputError, match=r"the model has 1 input .*, got 'picture'"):
+            session.infer({"picture": image})
+
+
+def test_infer_warns_of_pixels_for_codes_and_of_other_layouts() -> None:
+    with Session(DIGITS) as session:
+        pixels = np.full((1, 8, 8, 1), 100, np.uint8)
+        with pytest.warns(UserWarning, match="takes int8, the array has uint8, used unscaled; scale pixels"):
+            session.infer([pixels])
+        with pytest.raises(InputError, match=r"holds 200, outside int8's .*; scale pixels or decode codes"):
+            session.infer([2 * pixels])
+        session.infer([pixels.astype(np.int64)])  # integers are codes
+        with pytest.warns(UserWarning, match="channels come first: use transpose"), pytest.raises(OdcError):
+            session.infer([pixels.transpose(0, 3, 1, 2).astype(np.int8)])
 
 
 # Loading.
