@@ -203,8 +203,7 @@ def run(
     machines = Machines(definition.target)
     machines.check(definition.axes)
     study = None if storage is None and definition.sampler != "bayes" else _open(definition, storage)
-    wanted = _wanted(definition)
-    runner = _StudyRunner(definition, machines, study, wanted, tell)
+    runner = _StudyRunner(definition, machines, study, _wanted(definition), tell)
     with _workers(jobs, scheduler) as make:
         runner.run(make, jobs if scheduler is None else 4 * jobs)
     return runner.trials()
@@ -272,8 +271,7 @@ class _StudyRunner:
     ) -> None:
         self.definition, self.machines, self.study, self.wanted, self.tell = definition, machines, study, wanted, tell
         self._listed = self._list()
-        self._done = self._stored()
-        self._known = {_key(trial.point): trial.outcome for trial in self._done}
+        self._done = {_key(trial.point): trial for trial in self._stored()}
         self._count = len(self._done)
         self._deaths: Counter[tuple[Any, ...]] = Counter()
 
@@ -299,7 +297,7 @@ class _StudyRunner:
         for point in self._listed or ():
             if self._count >= self.wanted:
                 return
-            if _key(point) not in self._known:
+            if _key(point) not in self._done:
                 self._count += 1
                 yield self._ask(point), point
         while self._listed is None and self._count < self.wanted:
@@ -327,7 +325,8 @@ class _StudyRunner:
         try:
             while True:
                 while len(running) < parallel and (asked := next(proposals, None)) is not None:
-                    task = self._known.get(_key(asked[1])) or self._task(asked[1])
+                    known = self._done.get(_key(asked[1]))
+                    task = known.outcome if known is not None else self._task(asked[1])
                     if isinstance(task, Outcome):
                         self._finish(*asked, task)
                     else:
@@ -369,23 +368,21 @@ class _StudyRunner:
         return Task(point, self.definition.models, machine, self.definition.options)
 
     def _finish(self, trial: optuna.Trial | None, point: Point, outcome: Outcome) -> None:
-        self._known[_key(point)] = outcome
-        self._done.append(Trial(point, outcome))
+        self._done[_key(point)] = Trial(point, outcome)
         if trial is not None and self.study is not None:
             trial.set_user_attr(_OUTCOME, {name: dict(values) for name, values in outcome.by_model.items()})
             trial.set_user_attr(_FAILURE, outcome.failure)
             failed = outcome.failure is not None
             self.study.tell(trial, [_WORST if failed else outcome.value(name) for name in self.definition.objectives])
         if self.tell is not None:
-            self.tell(self._done[-1], len(self._done), self.wanted)
+            self.tell(self._done[_key(point)], len(self._done), self.wanted)
 
     def trials(self) -> list[Trial]:
         """Return every point once: in the order of the list for listed points, else of the proposals."""
-        found = {_key(trial.point): trial for trial in (self._done if self.study is None else self._stored())}
-        if (listed := self._list()) is not None:
-            first = {key: found[key] for point in listed if (key := _key(point)) in found}
-            found = first if self.definition.sampler == "grid" else first | found
-        return list(found.values())
+        if (listed := self._list()) is None:
+            return list({_key(trial.point): trial for trial in self._stored()}.values())
+        first = {key: self._done[key] for point in listed if (key := _key(point)) in self._done}
+        return list((first if self.definition.sampler == "grid" else first | self._done).values())
 
 
 class _Pool(ProcessPoolExecutor):

@@ -87,6 +87,8 @@ def _body(arguments: argparse.Namespace) -> int | None:
         if not arguments.quiet:
             print(f"$ {step.text}" if needed else f"# up to date: {step.text}", flush=True)
     arguments.files.tell([f"{counted(done, 'step')} run, {len(flow.steps) - done} up to date"])
+    for package in [step.writes[0] for step in flow.steps if step.command in ("odc-compile", "odc-package")][-1:]:
+        arguments.files.suggest("odc-run", package, "--load", "DATA")
     return None
 
 

@@ -9,9 +9,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib import metadata
 from itertools import groupby
 from pathlib import Path
 from typing import Literal
@@ -92,6 +90,8 @@ class SystemFact:
 
 def diagnose() -> Iterator[SystemFact]:
     """Yield findings about everything that can be wrong with an installation. Never raises."""
+    from concurrent.futures import ThreadPoolExecutor
+
     yield SystemFact("versions", "odc-mlir", __version__)
     yield SystemFact("versions", "python", f"{platform.python_version()} ({sys.executable})")
     yield SystemFact("versions", "system", platform.platform())
@@ -105,6 +105,8 @@ def diagnose() -> Iterator[SystemFact]:
 
 
 def _libraries() -> Iterator[SystemFact]:
+    from importlib import metadata
+
     try:
         declared = metadata.requires(_DISTRIBUTION) or []
     except metadata.PackageNotFoundError:

@@ -75,6 +75,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _body(arguments: argparse.Namespace) -> int | None:
     from odc_mlir.explore import study
+    from odc_mlir.explore.space import OPTIONS
 
     settings = _settings(arguments)
     if not settings["models"] or not settings["vary"]:
@@ -93,8 +94,8 @@ def _body(arguments: argparse.Namespace) -> int | None:
     if arguments.best and best:
         _write_best(arguments, definition, best[0])
     arguments.files.tell(_summary(definition, trials, best))
-    if arguments.best and best:
-        arguments.files.suggest(*compile_command(definition, best[0], arguments.best))
+    if best and (arguments.best or OPTIONS.keys() >= best[0].point.keys()):
+        arguments.files.suggest(*compile_command(definition, best[0], arguments.best or definition.target))
     if not best:
         why = next((trial.outcome.failure for trial in trials if trial.outcome.failure), "the constraints allow none")
         raise OptionError(f"no point is feasible: {why}", hint="try other values, or relax the constraints")

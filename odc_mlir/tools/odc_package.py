@@ -172,6 +172,7 @@ def _unpack(arguments: argparse.Namespace) -> None:
     from odc_mlir.formats.package import unpack
 
     unpack(arguments.package, arguments.folder, overwrite=arguments.overwrite)
+    arguments.files.suggest("odc-run", arguments.folder, "--load", "DATA")
 
 
 def _verify(arguments: argparse.Namespace) -> int | None:

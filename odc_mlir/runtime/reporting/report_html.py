@@ -277,12 +277,10 @@ _ENGINES = {
     "fetch": "instruction fetch",
 }
 
-
 _ROOFLINE_NOTE = (
     "Each dot is an operator. Work for it before its turn, such as fetching weights, is not part of its cycles and "
     "can lift it above a slope."
 )
-
 
 _SRAM_NOTE = (
     "From the first cycle that writes a byte to the last that reads it. Each colour is the result of one operator, an "
@@ -437,11 +435,8 @@ def _engines(engines: Mapping[str, Mapping[str, float]]) -> Html:
 
 
 def _time_lines(layers: Sequence[Mapping[str, Any]]) -> Html:
-    timed = [layer for layer in layers if layer.get("spans")]
-    found = (
-        (name, [layer for layer in timed if layer["segment"] == name]) for name in dict.fromkeys(map(_place, timed))
-    )
-    return joined(joined((tag("h3", name), _time_line(name, own))) for name, own in found)
+    found = groupby((layer for layer in _ran(layers) if layer.get("spans")), key=_place)
+    return joined(joined((tag("h3", name), _time_line(name, list(own)))) for name, own in found)
 
 
 def _time_line(segment: str, layers: Sequence[Mapping[str, Any]]) -> Html:

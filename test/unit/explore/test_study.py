@@ -170,6 +170,17 @@ def test_a_study_without_a_usable_point(tried: list[Task], tmp_path: Path, capsy
     assert not best.exists()
 
 
+@pytest.mark.parametrize(("axis", "told"), [("prefer=memory", True), ("sram.bytes_per_cycle=4", False)])
+def test_the_next_step_compiles_a_point_of_the_given_machine(
+    axis: str, told: bool, tried: list[Task], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured = Outcome({str(MODEL): dict.fromkeys(study.MEASURES, 1.0)})
+    monkeypatch.setattr(study, "evaluate", lambda task: measured)
+    assert main([str(MODEL), "--vary", axis, "--memory", "sram"]) == 0
+    step = "next: odc-compile MODEL --target npu-256 --memory sram --prefer memory\n"
+    assert capsys.readouterr().out.endswith(step) == told
+
+
 @pytest.mark.slow
 def test_axes_may_be_given_one_by_one(capsys: pytest.CaptureFixture[str]) -> None:
     axes = ["--vary", "array.macs_per_cycle=128,256", "--vary", "offchip.bytes_per_cycle=1,2"]

@@ -20,7 +20,7 @@ with contextlib.redirect_stdout(text):
         status = main(["{flag}"])
     except SystemExit as stop:
         status = stop.code
-loaded = [name for name in ("numpy", "xdsl", "flatbuffers", "h5py") if name in sys.modules]
+loaded = [name for name in ("numpy", "xdsl", "flatbuffers", "h5py", "email", "concurrent") if name in sys.modules]
 print(json.dumps([status or 0, text.getvalue(), loaded]))
 """
 

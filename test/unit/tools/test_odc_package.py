@@ -48,6 +48,7 @@ def test_pack_inspect_unpack_verify(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert document["compiled"] is None
     folder = str(tmp_path / "p")
     assert main(["unpack", packed, folder]) == 0
+    assert capsys.readouterr().out == f"next: odc-run {folder} --load DATA\n"
     assert dict(read_package(folder).members) == dict(read_package(packed).members)
     assert main(["verify", folder]) == 0
     assert capsys.readouterr().out == "6 checks, 0 problems\n"
