@@ -262,6 +262,44 @@ def test_padding_of_quantised_products(name: str, dtype: str, zero: int) -> None
     np.testing.assert_array_equal(found, odc_mlir.run(model, [x], backend="host")[0])
 
 
+@pytest.mark.parametrize(
+    ("dtype", "weights_dtype"), [("int8", "int8"), ("uint8", "uint8"), ("int16", "int8"), ("float32", "int8")]
+)
+@pytest.mark.parametrize(
+    ("taps", "stride", "shape", "padding"),
+    [
+        ((3, 3), (2, 2), (8, 12), "same"),
+        ((3, 3), (2, 2), (7, 11), "same"),
+        ((9, 5), (2, 3), (17, 20), "valid"),
+        ((4, 1), (1, 2), (4, 12), "same"),
+        ((2, 2), (3, 2), (12, 12), "valid"),
+    ],
+)
+def test_transposed_convolutions_of_codes(
+    taps: Shape, stride: tuple[int, int], shape: tuple[int, int], padding: str, dtype: str, weights_dtype: str
+) -> None:
+    builder, generator, outputs = ModelBuilder(), np.random.default_rng(0), 5
+    is_real = dtype == "float32"
+    given = builder.tensor("x", (2, 4, 6, 3), dtype, quant=None if is_real else (0.02, 0 if dtype == "int16" else 5))
+    limits = np.iinfo(weights_dtype)
+    filters = generator.integers(limits.min + 1, limits.max + 1, (outputs, *taps, 3)).astype(weights_dtype)
+    weights = builder.tensor("w", filters.shape, weights_dtype, data=filters, quant=(0.01, 9))
+    if weights_dtype == "int8":
+        scales = 0.01 + 0.004 * np.arange(outputs, dtype=np.float32)
+        builder.subgraph.tensors[weights].quantization = Quantization(scales, np.zeros(outputs, np.int64), 0)
+    size = builder.tensor("shape", (4,), "int32", data=np.array((2, *shape, outputs), np.int32))
+    bias_dtype = {"float32": "float32", "int16": "int64"}.get(dtype, "int32")
+    bias = builder.tensor("b", (outputs,), bias_dtype, data=(50 * np.arange(outputs)).astype(bias_dtype))
+    result = builder.tensor("y", (2, *shape, outputs), dtype, quant=None if is_real else (0.4, 0))
+    options = {"padding": padding, "stride_h": stride[0], "stride_w": stride[1]}
+    builder.operator("TRANSPOSE_CONV", [size, weights, given, bias], [result], options=options)
+    model = model_bytes(builder.finish([given], [result]))
+    x = values(2, 4, 6, 3) if is_real else generator.integers(0, 100, (2, 4, 6, 3)).astype(dtype)
+    (found,) = odc_mlir.run(odc_mlir.compile(model, target="cpu", strict=True), [x], strict=True)
+    (expected,) = odc_mlir.run(model, [x], backend="host")
+    assert_close(found, expected) if is_real else np.testing.assert_array_equal(found, expected)
+
+
 def test_products_of_computed_codes() -> None:
     """Zero points at the ends, depths that are not multiples of four, both types, and a row of its own."""
     builder, generator = ModelBuilder(), np.random.default_rng(0)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import VectorType, i32
+from xdsl.dialects.builtin import VectorType, f64, i1, i32, i64
 from xdsl.ir import SSAValue
 
 from odc_mlir.dialects.native_attributes import CHOOSE
-from odc_mlir.transforms.native.kernels.loops import Loops, Number, lanes
+from odc_mlir.transforms.native.kernels.loops import Loops, Number, lanes, scalar_of
 
 EmitValue = Callable[..., SSAValue]
 
@@ -49,6 +49,16 @@ def smaller(w: Loops, a: Number, b: Number) -> SSAValue:
 def clamped(w: Loops, x: SSAValue, low: Number, high: Number) -> SSAValue:
     """Limit ``x`` to ``[low, high]``. NaN stays NaN, and a zero keeps its sign."""
     return smaller(w, high, larger(w, low, x))
+
+
+def first_lanes(w: Loops, count: SSAValue, new: SSAValue, old: SSAValue) -> SSAValue:
+    """Return the first ``count`` elements of vector ``new`` of floats, and the others of ``old``."""
+    size, element = _lane_count(new), i64 if scalar_of(new.type) == f64 else i32
+    bounds = [w.constant(0, i64), w.emit(arith.IndexCastOp(count, i64))]
+    mask = w.intrinsic(f"llvm.get.active.lane.mask.v{size}i1.i64", bounds, lanes(size, i1))
+    before, after = (w.bitcast(value, lanes(size, element)) for value in (old, new))
+    kept = w.logical_and(w.xor(before, after), w.widen(mask, lanes(size, element)))
+    return w.bitcast(w.xor(before, kept), new.type)
 
 
 def _lane_count(x: SSAValue) -> int:

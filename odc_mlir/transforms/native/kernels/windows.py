@@ -28,7 +28,7 @@ from odc_mlir.transforms.native.kernels.loops import (
     lanes,
     scalar_of,
 )
-from odc_mlir.transforms.native.kernels.mathematics import clamped, larger
+from odc_mlir.transforms.native.kernels.mathematics import clamped, first_lanes, larger
 from odc_mlir.transforms.native.kernels.registry import (
     LANES,
     SUMS,
@@ -412,6 +412,33 @@ def convolve_reals(w: Loops, helpers: Helpers, *, rows: int, vectors: int, clamp
         lambda sums, x, weights: w.fused(x, weights, sums),
     )
     _each_tile(w, _floats(w, clamp), single, rows, vectors, strided=True)
+
+
+@kernel(input=REALS, output=REALS, **dict.fromkeys(
+    ("images", "height", "width", "rows", "columns", "taps", "run", "row_step", "step", "pitch"), INDEX))  # fmt: skip
+def add_taps(w: Loops, helpers: Helpers) -> None:
+    """Add ``taps`` runs of ``run`` floats per pixel to the result of a transposed convolution of ``height * width``.
+
+    The runs of pixel ``(y, x)`` are added from ``y * row_step + x * step``, at distances of ``pitch``.
+    """
+
+    def pixel(first: SSAValue, y: SSAValue, x: SSAValue, place: SSAValue) -> None:
+        target = w.add(first, w.add(w.mul(y, w["row_step"]), w.mul(x, w["step"])))
+        source = w.mul(w.mul(place, w["taps"]), w["run"])
+
+        def tap(number: SSAValue) -> None:
+            begin, end = w.add(source, w.mul(number, w["run"])), w.add(target, w.mul(number, w["pitch"]))
+
+            def vector(k: SSAValue) -> None:
+                old = w.load_lanes(w["output"], w.add(end, k), LANES)
+                total = w.add(old, w.load_lanes(w["input"], w.add(begin, k), LANES))
+                w.store_lanes(first_lanes(w, w.sub(w["run"], k), total, old), w["output"], w.add(end, k))
+
+            w.each(0, w["run"], LANES, vector)
+
+        w.each(0, w["taps"], 1, tap)
+
+    _each_pixel(w, pixel)
 
 
 def _depthwise(w: Loops, a: Accumulator, rows: int, widen: Callable[[SSAValue, Attribute], SSAValue]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,8 @@ import numpy as np
 from odc_mlir.ops.convolution import groups_of, transposed_options
 from odc_mlir.ops.infer.common import option, transposed_pad, window_options
 from odc_mlir.ops.spec import Node, TensorInfo
+from odc_mlir.transforms.native.kernels.elementwise import FULL, SINGLE
+from odc_mlir.transforms.native.kernels.mathematics import OPERATIONS
 from odc_mlir.transforms.native.lowering.arithmetic import (
     Arithmetic,
     Codes,
@@ -19,7 +22,7 @@ from odc_mlir.transforms.native.lowering.arithmetic import (
     multiply_codes,
     multiply_floats,
 )
-from odc_mlir.transforms.native.lowering.moves import Windows, box, fill_bits, move, move_of, strides, transposed
+from odc_mlir.transforms.native.lowering.moves import Windows, box, move, move_of, transposed
 from odc_mlir.transforms.native.lowering.segment_writer import (
     Array,
     EmitCalls,
@@ -33,6 +36,7 @@ from odc_mlir.transforms.native.lowering.segment_writer import (
 
 _MOST_GROUPS = 8  # limit, because kernels multiply by the zeros of other groups
 _MOST_MATRICES = 256  # each matrix is one call of the kernel
+_ADD = {"operation": list(OPERATIONS).index("ADD"), "clamp": 1, "a": FULL, "b": SINGLE}
 _WHOLE_BYTES = ("int8", "uint8", "int16", "float32")
 
 
@@ -151,7 +155,9 @@ def _with_data(info: TensorInfo, array: Array) -> TensorInfo:
 class LowerTransposeConvToKernels(KernelPattern):
     """Lower TRANSPOSE_CONV (result shape, filter ``[O, kh, kw, C]``, ``x [N, H, W, C]``) to a convolution.
 
-    The convolution's filter is reversed in both dimensions. Its input is ``x`` with zeros between and around elements.
+    The convolution computes the ``sh * sw`` pixels per input pixel as channels, and a copy moves them to their places.
+    The filter of this convolution has zeros. Infinite inputs would turn them into NaN, so that floats have another
+    form: a product of every pixel and all taps, whose results are added at their places.
     """
 
     operators = ("TRANSPOSE_CONV",)
@@ -162,40 +168,101 @@ class LowerTransposeConvToKernels(KernelPattern):
         if not weights.is_const or weights.dtype not in _WHOLE_BYTES:
             raise refusal(node, f"weights of {weights.dtype} that are computed or packed have no native kernel")
         (stride, padding), result = transposed_options(node), out.static_shape[1:3]
-        _, *kernel, channels = weights.static_shape
-        images, height, width, _ = x.static_shape
-        before = [
-            kernel[i] - 1 - transposed_pad(size, kernel[i], stride[i], padding, result[i])
-            for i, size in enumerate((height, width))
-        ]
-        padded = [size + taps - 1 for size, taps in zip(result, kernel, strict=True)]
-        fitting = [(size - 1) * stride[i] + before[i] < padded[i] for i, size in enumerate((height, width))]
-        if min(before) < 0 or not all(fitting):
-            raise refusal(node, "a result that omits taps has no native kernel")
-        shape = (images, *padded, channels)
-        steps = strides(shape)
-        place = box(
-            x.static_shape,
-            strides(x.static_shape),
-            (steps[0], steps[1] * stride[0], steps[2] * stride[1], 1),
-            output_start=before[0] * steps[1] + before[1] * steps[2],
+        axes = list(zip(x.static_shape[1:3], weights.static_shape[1:3], stride, result, strict=True))
+        pads = [transposed_pad(size, taps, step, padding, length) for size, taps, step, length in axes]
+        arithmetic = _arithmetic(replace(node, operands=(x, weights, *node.operands[3:])), 0)
+        emit = _added(arithmetic, x, axes, pads) if isinstance(arithmetic, Floats) else _joint(node, axes, pads)
+        return lambda segment: segment.emit_for(
+            emit, [segment.operands[i] for i in (2, 1, *range(3, len(node.operands)))]
         )
-        assert place is not None, "four dimensions are not too many"
-        wide = replace(x, shape=shape)
-        turned = _with_data(weights, weights.array()[:, ::-1, ::-1])
-        unstrided = {"padding": "valid", "stride_h": 1, "stride_w": 1, "dilation_h_factor": 1, "dilation_w_factor": 1}
-        operands = (wide, turned, *node.operands[3:])
-        product = LowerConv2DToKernels.plan(replace(node, operands=operands, options={**node.options, **unstrided}))
-        zero = 0 if x.quant is None or x.dtype == "float32" else x.quant.zero_points[0]
-        item_bytes = x.info.numpy.itemsize
 
-        def emit(segment: SegmentFunction) -> None:
-            spread = segment.allocate(math.prod(shape) * item_bytes)
-            segment.fill(spread, wide, fill_bits(wide, zero))
-            move(segment, place, segment.operand(2), spread, item_bytes)
-            segment.emit_for(product, (spread, *segment.operands[1:2], *segment.operands[3:]))
 
-        return emit
+_Axes = Sequence[tuple[int, int, int, int]]  # per axis: size of the input, taps, step, size of the result
+
+
+def _joint(node: Node, axes: _Axes, pads: Sequence[int]) -> EmitCalls:
+    """Plan a transposed convolution of codes: the ``sh * sw`` pixels per input pixel are channels of a convolution."""
+    weights, x, out, result = node.operand(1), node.operand(2), node.results[0], [axis[3] for axis in axes]
+    (images, height, width, channels), outputs = x.static_shape, weights.static_shape[0]
+    grid, border, places = [], [], []
+    for (size, taps, step, length), pad in zip(axes, pads, strict=True):
+        before, ahead = (taps - 1 - pad) // step, (step - 1 + pad) // step  # neighbours of a pixel in the window
+        if before < 0:
+            raise refusal(node, "a result that omits taps has no native kernel")
+        grid.append(-(-length // step))
+        border.append((before, max(0, grid[-1] + ahead - size)))
+        # the tap of a phase and a neighbour, in a filter with a border of zeros
+        own = np.arange(step)[:, None] + pad + step * np.arange(before, -ahead - 1, -1)
+        places.append(np.where((own < 0) | (own >= taps), taps, own))
+    stride, window = [axis[2] for axis in axes], (places[0].shape[1], places[1].shape[1])
+    phases, quant = math.prod(stride), weights.quant
+    wide = np.empty((outputs, axes[0][1] + 1, axes[1][1] + 1, channels), weights.info.numpy)
+    wide[...] = 0 if quant is None else np.reshape(quant.zero_points, (-1, 1, 1, 1))
+    wide[:, :-1, :-1] = weights.array()
+    turned = wide[:, places[0][:, None, :, None], places[1][None, :, None, :]].transpose(1, 2, 0, 3, 4, 5)
+    filters = _phased(weights, turned.reshape(-1, *window, channels), phases)
+    biases = [
+        None if bias is None else _phased(bias, np.tile(bias.array(), phases), phases) for bias in node.operands[3:]
+    ]
+    joint = replace(out, shape=(images, *grid, phases * outputs))
+    windows = Windows((images, height, width, channels), window, (1, 1), (1, 1), (grid[0], grid[1]), *border)
+    product = _product(replace(node, operands=(x, filters, *biases), results=(joint,)), windows)
+    found = np.arange(count(joint), dtype=np.int32).reshape(-1, *grid, *stride, outputs).transpose(0, 1, 3, 2, 4, 5)
+    sizes = [size * step for size, step in zip(grid, stride, strict=True)]
+    if sizes != result:
+        found = found.reshape(-1, *sizes, outputs)[:, : result[0], : result[1]]
+    spread = move_of(found)
+
+    def emit(segment: SegmentFunction) -> None:
+        pixels = segment.allocate(size_bytes(joint))
+        segment.emit_for(product, segment.operands, (pixels,))
+        move(segment, spread, pixels, segment.result(out), out.info.numpy.itemsize)
+
+    return product if phases == 1 else emit
+
+
+def _phased(info: TensorInfo, array: Array, phases: int) -> TensorInfo:
+    """Return a filter or bias with new contents, whose output channels have the parameters of ``info`` repeatedly."""
+    quant = info.quant
+    if quant is not None and not quant.per_tensor:
+        quant = replace(quant, scales=quant.scales * phases, zero_points=quant.zero_points * phases)
+    return replace(_with_data(info, array), quant=quant)
+
+
+def _added(arithmetic: Floats, x: TensorInfo, axes: _Axes, pads: Sequence[int]) -> EmitCalls:
+    """Plan a transposed convolution of floats: add the products of pixels and taps to a result with borders."""
+    node, weights, out = arithmetic.node, arithmetic.weights, arithmetic.node.results[0]
+    if not np.isfinite(weights).all():
+        raise refusal(node, "infinite weights, which meet the zeros between inputs, stay on the host")
+    (outputs, *kernel, channels), images = weights.shape, x.static_shape[0]
+    rows, columns = (
+        max((size - 1) * step + taps, length + pad) for (size, taps, step, length), pad in zip(axes, pads, strict=True)
+    )
+    windows, taps = Windows.of_rows(count(x) // channels, channels), weights.transpose(1, 2, 0, 3).reshape(-1, channels)
+    places = np.arange(images * rows * columns * outputs, dtype=np.int32).reshape(images, rows, columns, outputs)
+    filling = move_of(np.broadcast_to(np.arange(outputs, dtype=np.int32), places.shape))
+    crop = move_of(places[:, pads[0] : pads[0] + axes[0][3], pads[1] : pads[1] + axes[1][3]])
+    pitch = columns * outputs
+    sizes = {"images": images, "height": 1, "width": rows * pitch, "rows": axes[0][0], "columns": axes[1][0]}
+    sizes |= {"taps": kernel[0], "run": kernel[1] * outputs, "pitch": pitch}
+    sizes |= {"row_step": axes[0][2] * pitch, "step": axes[1][2] * outputs}
+    bias, zeros, same = (
+        arithmetic.bias.astype(np.float32),
+        np.zeros(len(taps), np.float32),
+        np.array([-0.0], np.float32),
+    )
+    limits = {"rows": 1, "columns": count(out), "low": arithmetic.low, "high": arithmetic.high}
+
+    def emit(segment: SegmentFunction) -> None:
+        products, sums = segment.allocate(4 * windows.pixels * len(taps)), segment.allocate(4 * places.size)
+        multiply_floats(segment, windows, len(taps), weights=taps, bias=zeros, output=products)
+        move(segment, filling, segment.constant(bias.view(np.int32)), sums, 4)
+        segment.call("add_taps", {}, input=products, output=sums, **sizes)
+        target = segment.result(out)
+        move(segment, crop, sums, target, 4)
+        segment.call("binary_reals", _ADD, a=target, b=segment.constant(same), output=target, **limits)
+
+    return emit
 
 
 class LowerDepthwiseConv2DToKernels(KernelPattern):
