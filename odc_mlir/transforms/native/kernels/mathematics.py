@@ -70,12 +70,12 @@ def _bits(w: Loops, x: SSAValue) -> SSAValue:
     return w.bitcast(x, lanes(_lane_count(x), i32))
 
 
-def largest_lane(w: Loops, x: SSAValue) -> SSAValue:
-    """Return the largest element of a vector without NaN, as a vector of one element."""
+def folded(w: Loops, x: SSAValue, combine: Callable[[SSAValue, SSAValue], SSAValue]) -> SSAValue:
+    """Combine the elements of a vector, half with half, to a vector of one element."""
     count = _lane_count(x)
     while count > 1:
         count //= 2
-        x = larger(w, w.shuffle(x, x, range(count)), w.shuffle(x, x, range(count, 2 * count)))
+        x = combine(w.shuffle(x, x, range(count)), w.shuffle(x, x, range(count, 2 * count)))
     return x
 
 

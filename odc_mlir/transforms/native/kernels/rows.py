@@ -25,8 +25,9 @@ from odc_mlir.transforms.native.kernels.mathematics import (
     choose,
     clamped,
     exponential,
+    first_lanes,
+    folded,
     larger,
-    largest_lane,
     logarithm,
     rounded,
     small_integers,
@@ -45,54 +46,56 @@ from odc_mlir.transforms.native.kernels.registry import (
 _VECTOR = lanes(LANES, f32)
 _LOWEST, _HIGHEST = float("-inf"), float("inf")
 
-Step = Callable[[SSAValue, int, SSAValue], SSAValue]
+Step = Callable[[SSAValue, SSAValue], SSAValue]
 
 
 class _Row:
-    """Row of ``length`` floats from ``begin``, processed as whole vectors and then single elements."""
+    """Row of ``length`` floats from ``begin``, processed as vectors. The last vector may reach beyond the row.
+
+    Stores overwrite the beginning of the next row, which must be computed later.
+    """
 
     def __init__(self, w: Loops, begin: SSAValue, length: SSAValue) -> None:
         self.w, self.begin, self.length = w, begin, length
 
-    def load(self, k: SSAValue, count: int, name: str = "input") -> SSAValue:
-        return self.w.load_lanes(self.w[name], self.w.add(self.begin, k), count)
+    def load(self, k: SSAValue, name: str = "input") -> SSAValue:
+        return self.w.load_lanes(self.w[name], self.w.add(self.begin, k), LANES)
 
     def store(self, value: SSAValue, k: SSAValue) -> None:
         self.w.store_lanes(value, self.w["output"], self.w.add(self.begin, k))
 
-    def over(self, step: Step, start: float, join: Callable[[SSAValue], SSAValue]) -> SSAValue:
-        """Return the state after all calls of ``step(k, count, state)``. ``join`` reduces a vector to one element."""
-        w, whole = self.w, self._whole()
-        many = w.loop(0, whole, LANES, lambda k, state: [step(k, LANES, state[0])], [w.constant(start, _VECTOR)])[0]
-        return w.loop(whole, self.length, 1, lambda k, state: [step(k, 1, state[0])], [join(many)])[0]
+    def over(self, step: Step, start: float, combine: Step, element: Attribute = f32) -> SSAValue:
+        """Return the state after all calls of ``step(k, state)``. ``combine`` reduces a vector to one element."""
+        w = self.w
+        whole = w.sub(self.length, w.logical_and(self.length, LANES - 1))
+        zero = w.constant(start, lanes(LANES, element))
+        many = w.loop(0, whole, LANES, lambda k, state: [step(k, state[0])], [zero])
+        return folded(w, _over_rest(w, whole, self.length, step, many[0]), combine)
 
-    def sum(self, term: Callable[[SSAValue, SSAValue], SSAValue], type: Attribute = f32) -> SSAValue:
-        """Return the last state of ``state = term(x, state)`` over single elements. The first state is 0."""
-        w, zero = self.w, self.w.constant(0.0, lanes(1, type))
-        return w.loop(0, self.length, 1, lambda k, state: [term(self.load(k, 1), state[0])], [zero])[0]
+    def sum(self, term: Step, element: Attribute = f32) -> SSAValue:
+        """Return the last state of ``state = term(x, state)``, summed over the elements. The first state is 0."""
+        return self.over(lambda k, state: term(self.load(k), state), 0.0, self.w.add, element)
 
     def largest(self) -> SSAValue:
         w = self.w
-        return self.over(
-            lambda k, count, state: larger(w, self.load(k, count), state), _LOWEST, lambda many: largest_lane(w, many)
-        )
+        return self.over(lambda k, state: larger(w, self.load(k), state), _LOWEST, lambda a, b: larger(w, a, b))
 
-    def each(self, body: Callable[[SSAValue, int], SSAValue]) -> None:
-        """Store ``body(k, count)`` for every ``count`` elements from ``k``."""
-        whole = self._whole()
-        self.w.each(0, whole, LANES, lambda k: self.store(body(k, LANES), k))
-        self.w.each(whole, self.length, 1, lambda k: self.store(body(k, 1), k))
+    def each(self, body: Callable[[SSAValue], SSAValue]) -> None:
+        """Store ``body(k)`` for every vector from ``k``."""
+        self.w.each(0, self.length, LANES, lambda k: self.store(body(k), k))
 
-    def _whole(self) -> SSAValue:
-        return self.w.sub(self.length, self.w.logical_and(self.length, LANES - 1))
+
+def _over_rest(w: Loops, whole: SSAValue, length: SSAValue, step: Step, state: SSAValue) -> SSAValue:
+    """Return the state after ``step(k, state)`` for the elements after ``whole``, less than a vector."""
+
+    def rest(k: SSAValue, states: Sequence[SSAValue]) -> Sequence[SSAValue]:
+        return [first_lanes(w, w.sub(length, k), step(k, states[0]), states[0])]
+
+    return w.loop(whole, length, LANES, rest, [state])[0]
 
 
 def _each_row(w: Loops, length: str, body: Callable[[_Row], None]) -> None:
     w.each(0, w["rows"], 1, lambda number: body(_Row(w, w.mul(number, w[length]), w[length])))
-
-
-def _sum_lanes(w: Loops, many: SSAValue) -> SSAValue:
-    return w.broadcast(w.reduce(many, "add"), 1)
 
 
 @kernel(input=REALS, output=REALS, rows=INDEX, classes=INDEX, beta=f32)
@@ -100,16 +103,15 @@ def softmax_reals(w: Loops, helpers: Helpers) -> None:
     """Compute softmax of floats along rows of ``classes``."""
 
     def body(row: _Row) -> None:
-        largest = row.largest()
+        largest, beta = w.broadcast(row.largest(), LANES), w.broadcast(w["beta"], LANES)
 
-        def add(k: SSAValue, count: int, state: SSAValue) -> SSAValue:
-            below = w.sub(row.load(k, count), w.broadcast(largest, count))
-            power = exponential(w, w.mul(below, w.broadcast(w["beta"], count)))
+        def add(k: SSAValue, state: SSAValue) -> SSAValue:
+            power = exponential(w, w.mul(w.sub(row.load(k), largest), beta))
             row.store(power, k)
             return w.add(state, power)
 
-        total = row.over(add, 0.0, lambda many: _sum_lanes(w, many))
-        row.each(lambda k, count: w.div(row.load(k, count, "output"), w.broadcast(total, count)))
+        total = w.broadcast(row.over(add, 0.0, w.add), LANES)
+        row.each(lambda k: w.div(row.load(k, "output"), total))
 
     _each_row(w, "classes", body)
 
@@ -119,14 +121,10 @@ def log_softmax_reals(w: Loops, helpers: Helpers) -> None:
     """Compute the logarithm of softmax of floats along rows: ``x - max - log(sum(e^(x - max)))``."""
 
     def body(row: _Row) -> None:
-        largest = row.largest()
-        total = logarithm(w, row.sum(lambda x, state: w.add(state, exponential(w, w.sub(x, largest)))))
-
-        def give(k: SSAValue, count: int) -> SSAValue:
-            below = w.sub(row.load(k, count), w.broadcast(largest, count))
-            return w.sub(below, w.broadcast(total, count))
-
-        row.each(give)
+        largest = w.broadcast(row.largest(), LANES)
+        powers = row.sum(lambda x, state: w.add(state, exponential(w, w.sub(x, largest))))
+        total = w.broadcast(logarithm(w, powers), LANES)
+        row.each(lambda k: w.sub(w.sub(row.load(k), largest), total))
 
     _each_row(w, "classes", body)
 
@@ -137,8 +135,8 @@ def l2_normalize_reals(w: Loops, helpers: Helpers) -> None:
 
     def body(row: _Row) -> None:
         total = row.sum(lambda x, state: w.fused(x, x, state))
-        norm = larger(w, w.broadcast(w["least"], 1), w.function("sqrt", total))
-        row.each(lambda k, count: w.div(row.load(k, count), w.broadcast(norm, count)))
+        norm = w.broadcast(larger(w, w.broadcast(w["least"], 1), w.function("sqrt", total)), LANES)
+        row.each(lambda k: w.div(row.load(k), norm))
 
     _each_row(w, "depth", body)
 
@@ -147,17 +145,17 @@ def l2_normalize_reals(w: Loops, helpers: Helpers) -> None:
 def rms_normalize_reals(w: Loops, helpers: Helpers) -> None:
     """Compute ``x / sqrt(share * sum(x^2) + epsilon) * gamma`` for every row, in double precision."""
 
-    def wide(value: SSAValue, count: int) -> SSAValue:
-        return w.emit(arith.ExtFOp(value, lanes(count, f64)))
+    def wide(value: SSAValue) -> SSAValue:
+        return w.emit(arith.ExtFOp(value, lanes(LANES, f64)))
 
     def body(row: _Row) -> None:
-        total = row.sum(lambda x, state: w.fused(wide(x, 1), wide(x, 1), state), f64)
+        total = row.sum(lambda x, state: w.fused(wide(x), wide(x), state), f64)
         mean = w.fused(total, w.broadcast(w["share"], 1), w.broadcast(w["epsilon"], 1))
-        inverse = w.div(w.constant(1.0, lanes(1, f64)), w.function("sqrt", mean))
+        inverse = w.broadcast(w.div(w.constant(1.0, lanes(1, f64)), w.function("sqrt", mean)), LANES)
 
-        def give(k: SSAValue, count: int) -> SSAValue:
-            factor = w.mul(wide(w.load_lanes(w["gamma"], k, count), count), w.broadcast(inverse, count))
-            return w.emit(arith.TruncFOp(w.mul(wide(row.load(k, count), count), factor), lanes(count, f32)))
+        def give(k: SSAValue) -> SSAValue:
+            factor = w.mul(wide(w.load_lanes(w["gamma"], k, LANES)), inverse)
+            return w.emit(arith.TruncFOp(w.mul(wide(row.load(k)), factor), _VECTOR))
 
         row.each(give)
 
@@ -367,13 +365,8 @@ _OFFSET = 128  # offset of stored values
 _Scaling = tuple[SSAValue, SSAValue, SSAValue]  # scale, its inverse, zero point as a float
 
 
-def _extreme(w: Loops, row: _Row, combine: Callable[[SSAValue, SSAValue], SSAValue], kind: str) -> SSAValue:
-    found = row.over(
-        lambda k, count, state: combine(state, row.load(k, count)),
-        0.0,
-        lambda many: w.broadcast(w.reduce(many, kind), 1),
-    )
-    return w.reduce(found, kind)
+def _extreme(w: Loops, row: _Row, combine: Step, kind: str) -> SSAValue:
+    return w.reduce(row.over(lambda k, state: combine(state, row.load(k)), 0.0, combine), kind)
 
 
 def _symmetric(w: Loops, row: _Row) -> _Scaling:
@@ -507,12 +500,11 @@ def sum_rows(w: Loops, helpers: Helpers) -> None:
     def row(number: SSAValue) -> None:
         begin = w.mul(number, w["count"])
 
-        def step(k: SSAValue, total: SSAValue, count: int) -> SSAValue:
-            return w.add(total, w.load_lanes(w["input"], w.add(begin, k), count))
+        def step(k: SSAValue, total: SSAValue) -> SSAValue:
+            return w.add(total, w.load_lanes(w["input"], w.add(begin, k), LANES))
 
-        zero = w.constant(0.0, _VECTOR)
-        many = w.sum_in_blocks(w.constant(0), whole, LANES, lambda k, total: step(k, total, LANES), zero)
-        one = w.loop(whole, w["count"], 1, lambda k, state: [step(k, state[0], 1)], [_sum_lanes(w, many)])[0]
+        many = w.sum_in_blocks(w.constant(0), whole, LANES, step, w.constant(0.0, _VECTOR))
+        one = folded(w, _over_rest(w, whole, w["count"], step, many), w.add)
         w.store_lanes(w.mul(one, w.broadcast(w["scale"], 1)), w["output"], number)
 
     w.each(0, w["outer"], 1, row)

@@ -25,7 +25,7 @@ from odc_mlir.runtime.kernels.reduction import axes_of
 from odc_mlir.transforms.native.kernels.registry import LANES
 from odc_mlir.transforms.native.kernels.rows import NAMES, TYPES
 from odc_mlir.transforms.native.kernels.windows import AVERAGE, KINDS, MAX, ROOT
-from odc_mlir.transforms.native.lowering.arithmetic import Codes, bounds_of
+from odc_mlir.transforms.native.lowering.arithmetic import Codes, bounds_of, padded_columns
 from odc_mlir.transforms.native.lowering.moves import Windows, padded_input, transposed
 from odc_mlir.transforms.native.lowering.segment_writer import (
     Argument,
@@ -322,8 +322,9 @@ class LowerRmsNormToKernels(KernelPattern):
             return _rms_of_codes(node, depth)
         if not gamma.is_const or gamma.dtype != "float32":
             raise refusal(node, f"a computed gamma or one of {gamma.dtype} has no native kernel")
+        gamma_row = padded_columns(np.resize(gamma.array(), depth), -(-depth // LANES) * LANES)
         numbers = {"share": 1 / depth, "epsilon": float(option(node, "epsilon"))}
-        return _by_rows(node, "rms_normalize_reals", "depth", gamma=np.resize(gamma.array(), depth), **numbers)
+        return _by_rows(node, "rms_normalize_reals", "depth", gamma=gamma_row, **numbers)
 
 
 def _rms_of_codes(node: Node, depth: int) -> EmitCalls:
