@@ -262,6 +262,24 @@ def test_padding_of_quantised_products(name: str, dtype: str, zero: int) -> None
     np.testing.assert_array_equal(found, odc_mlir.run(model, [x], backend="host")[0])
 
 
+@pytest.mark.parametrize("target", ["cpu", "x86-64-avx2"])
+def test_transpositions_of_any_size(target: str) -> None:
+    """The last squares of elements overlap others, and sides of less than a square are copied one by one."""
+    skip_unless_it_runs(target)
+    shapes = [((8, 8), (1, 0)), ((9, 30), (1, 0)), ((7, 33), (1, 0)), ((3, 16, 9), (0, 2, 1)), ((9, 2, 17), (2, 1, 0))]
+    shapes += [((11, 2, 8), (2, 0, 1)), ((2, 9, 3, 10), (3, 0, 2, 1))]
+    cases = [
+        case("TRANSPOSE", [values(*shape, dtype=dtype, seed=seed)], tuple(shape[i] for i in order),
+             constants={1: ints(*order)}, dtype=dtype)
+        for dtype in ("float32", "int8", "int16", "int64") for seed, (shape, order) in enumerate(shapes)
+    ]  # fmt: skip
+    inputs = [array for item in cases for array in item[1]]
+    model = model_of(cases)
+    found = odc_mlir.run(odc_mlir.compile(model, target=target, strict=True), inputs, strict=True)
+    for one, (_, (array,), constants, *_) in zip(found, cases, strict=True):
+        np.testing.assert_array_equal(one, array.transpose(constants[1]))
+
+
 @pytest.mark.parametrize(
     ("dtype", "weights_dtype"), [("int8", "int8"), ("uint8", "uint8"), ("int16", "int8"), ("float32", "int8")]
 )

@@ -158,13 +158,12 @@ def _box(options: Options) -> Parameters:
     return {**_buffers(options), "input_first": INDEX, "output_first": INDEX, "run": INDEX, **rows}
 
 
-@kernel_by_options(_box)
-def copy_box(w: Loops, helpers: Helpers, *, size: int, single: int) -> None:
-    """Copy a box of runs of ``run`` neighbours. Each dimension has a step in the input and a step in the output."""
+def _over_box(w: Loops, dimensions: int, body: Callable[[SSAValue, SSAValue], None]) -> None:
+    """Call ``body(source, target)`` for every position in the first ``dimensions`` of a box."""
 
     def over(dimension: int, source: SSAValue, target: SSAValue) -> None:
-        if dimension == DIMENSIONS:
-            copy_run(w, source, target, w["run"], size, single=bool(single))
+        if dimension == dimensions:
+            body(source, target)
             return
 
         def place(index: SSAValue) -> None:
@@ -177,6 +176,50 @@ def copy_box(w: Loops, helpers: Helpers, *, size: int, single: int) -> None:
         w.each(0, w[f"size{dimension}"], 1, place)
 
     over(0, w["input_first"], w["output_first"])
+
+
+@kernel_by_options(_box)
+def copy_box(w: Loops, helpers: Helpers, *, size: int, single: int) -> None:
+    """Copy a box of runs of ``run`` neighbours. Each dimension has a step in the input and a step in the output."""
+    _over_box(w, DIMENSIONS, lambda begin, end: copy_run(w, begin, end, w["run"], size, single=bool(single)))
+
+
+SQUARE = 8
+
+
+@kernel_by_options(_box)
+def transpose_box(w: Loops, helpers: Helpers, *, size: int) -> None:
+    """Copy a box by squares of 8 elements in the last two dimensions, of at least that size.
+
+    The step of the first is 1 in the input, of the second 1 in the output. The last squares overlap others.
+    """
+    rows, columns = f"size{DIMENSIONS - 2}", f"size{DIMENSIONS - 1}"
+    input_step, output_step = w[f"input_step{DIMENSIONS - 1}"], w[f"output_step{DIMENSIONS - 2}"]
+
+    def square(source: SSAValue, target: SSAValue) -> None:
+        parts = [w.load_lanes(w["input"], w.add(source, w.mul(input_step, i)), SQUARE) for i in range(SQUARE)]
+        for half in (4, 2, 1):  # exchange parts of pairs of vectors
+            for i in (i for i in range(SQUARE) if not i & half):
+                pair, order = (parts[i], parts[i + half]), range(SQUARE)
+                parts[i] = w.shuffle(*pair, [k + SQUARE - half if k & half else k for k in order])
+                parts[i + half] = w.shuffle(*pair, [k + SQUARE if k & half else k + half for k in order])
+        for i, part in enumerate(parts):
+            w.store_lanes(part, w["output"], w.add(target, w.mul(output_step, i)))
+
+    def plane(source: SSAValue, target: SSAValue) -> None:
+        def row(index: SSAValue) -> None:
+            first = w.least(index, w.sub(w[rows], SQUARE))
+            begin, end = w.add(source, first), w.add(target, w.mul(first, output_step))
+
+            def column(other: SSAValue) -> None:
+                place = w.least(other, w.sub(w[columns], SQUARE))
+                square(w.add(begin, w.mul(place, input_step)), w.add(end, place))
+
+            w.each(0, w[columns], SQUARE, column)
+
+        w.each(0, w[rows], SQUARE, row)
+
+    _over_box(w, DIMENSIONS - 2, plane)
 
 
 def _runs(options: Options) -> Parameters:

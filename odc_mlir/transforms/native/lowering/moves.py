@@ -19,7 +19,7 @@ from odc_mlir.ops.infer.common import WindowOptions, axis_window
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.runtime.kernels.common import quantised_zero
 from odc_mlir.transforms.native.kernels.loops import STORED
-from odc_mlir.transforms.native.kernels.moves import DIMENSIONS
+from odc_mlir.transforms.native.kernels.moves import DIMENSIONS, SQUARE
 from odc_mlir.transforms.native.lowering.segment_writer import (
     Array,
     EmitCalls,
@@ -32,6 +32,7 @@ from odc_mlir.transforms.native.lowering.segment_writer import (
     size_bytes,
 )
 
+_VECTORS = 4  # rows of a tile from which processors have vector registers for transpositions
 _FEW_BYTES = 32  # length below which runs are moved element by element
 
 
@@ -134,6 +135,9 @@ def move(segment: SegmentFunction, plan: Move, source: SSAValue, target: SSAValu
     if isinstance(plan, RunTable):
         segment.call("copy_runs", options, **buffers, table=plan.starts, rows=len(plan.starts), run=plan.run)
         return
+    kernel = "copy_box"
+    if segment.machine.tile_rows >= _VECTORS and (turned := _turned(plan)) is not None:
+        plan, kernel, options = turned, "transpose_box", {"size": item_bytes}
     rows = (("size", 1, plan.sizes), ("input_step", 0, plan.steps), ("output_step", 0, plan.output_steps))
     numbers = {
         f"{name}{i}": value
@@ -141,7 +145,18 @@ def move(segment: SegmentFunction, plan: Move, source: SSAValue, target: SSAValu
         for i, value in enumerate((*(fill,) * (DIMENSIONS - len(row)), *row))
     }
     starts = {"input_first": plan.start, "output_first": plan.output_start}
-    segment.call("copy_box", options, **buffers, **starts, run=plan.run, **numbers)
+    segment.call(kernel, options, **buffers, **starts, run=plan.run, **numbers)
+
+
+def _turned(plan: AffineCopy) -> AffineCopy | None:
+    """Return a copy with the two dimensions of a transposition last, or None if there are none of enough elements."""
+    rows = list(zip(plan.sizes, plan.steps, plan.output_steps, strict=True))
+    large = [row for row in rows if row[0] >= SQUARE]
+    pair = [row for row in large if row[1] == 1][:1] + [row for row in large if row[2] == 1][:1]
+    if plan.run > 1 or len(pair) < 2:
+        return None
+    sizes, steps, output_steps = zip(*(row for row in rows if row not in pair), *pair, strict=True)
+    return replace(plan, sizes=sizes, steps=steps, output_steps=output_steps)
 
 
 def _moved(segment: SegmentFunction, source: SSAValue, info: TensorInfo, places: Array) -> SSAValue:
