@@ -29,7 +29,6 @@ from xdsl.dialects import arith, cf, func, llvm, memref, vector
 from xdsl.dialects.builtin import (
     DenseArrayBase,
     FixedBitwidthType,
-    Float32Type,
     FloatAttr,
     IndexType,
     IntegerAttr,
@@ -97,15 +96,6 @@ _INTRINSICS: dict[type[Operation], str] = {
     arith.MaximumfOp: "maximum",
     arith.MinimumfOp: "minimum",
     vector.FMAOp: "fma",
-}
-_REDUCTIONS = {
-    "maxsi": "smax",
-    "minsi": "smin",
-    "maxui": "umax",
-    "minui": "umin",
-    "add": "add",
-    "maximumf": "fmaximum",
-    "minimumf": "fminimum",
 }
 
 
@@ -289,21 +279,6 @@ class LowerShuffle(LoweringPattern[vector.ShuffleOp]):
         rewriter.replace(op, llvm.ShuffleVectorOp(op.v1, op.v2, mask, op.result.type))
 
 
-class LowerReduction(LoweringPattern[vector.ReductionOp]):
-    """Lower ``vector.reduction`` to the intrinsic ``llvm.vector.reduce``. Sums of floats start at zero."""
-
-    def lower(self, op: vector.ReductionOp, rewriter: PatternRewriter, /) -> None:
-        kind, type, operands = op.kind.data.value, op.dest.type, [op.vector]
-        if kind not in _REDUCTIONS:
-            raise CompileError(f"a reduction by {kind} has no form in the llvm dialect")
-        name = _REDUCTIONS[kind]
-        if kind == "add" and isinstance(type, Float32Type):
-            name, operands = "fadd", [rewriter.insert(llvm.ConstantOp(FloatAttr(0.0, type), type)).result, op.vector]
-        rewriter.replace(
-            op, llvm.CallIntrinsicOp(f"llvm.vector.reduce.{name}.{suffix(op.vector.type)}", operands, [type])
-        )
-
-
 class ConvertNativeToLlvmPass(PatternPass):
     """Lower every function to the llvm dialect."""
 
@@ -327,7 +302,6 @@ class ConvertNativeToLlvmPass(PatternPass):
             LowerView,
             LowerBroadcast,
             LowerShuffle,
-            LowerReduction,
         )
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:

@@ -162,8 +162,9 @@ def look_up_pairs(w: Loops, helpers: Helpers, *, a: int, b: int) -> None:
 _QUANTIZED: Parameters = {"input": REALS, "count": INDEX, "scale": f32, "least": f32, "most": f32, "zero": i32}
 
 
-def _quantize(w: Loops, element: IntegerType) -> None:
-    """Divide by the scale, round halves away from zero, add the zero point.
+@kernel_by_options(lambda options: {"output": SHORTS if options["wide"] else BYTES, **_QUANTIZED})
+def quantize_reals(w: Loops, helpers: Helpers, *, wide: int) -> None:
+    """Quantise floats: divide by the scale, round halves away from zero, add the zero point.
 
     ``least``, ``most``: ends of the range minus the zero point. NaN becomes the lowest value.
     """
@@ -171,21 +172,9 @@ def _quantize(w: Loops, element: IntegerType) -> None:
 
     def codes(x: SSAValue) -> SSAValue:
         value = w.emit(arith.MinnumfOp(w.emit(arith.MaxnumfOp(w.div(x, scale), least)), most))
-        return w.narrow(w.add(small_integers(w, rounded(w, value)), zero), lanes(LANES, element))
+        return w.narrow(w.add(small_integers(w, rounded(w, value)), zero), lanes(LANES, i16 if wide else i8))
 
     _each_vector(w, codes)
-
-
-@kernel(output=BYTES, **_QUANTIZED)
-def quantize_reals(w: Loops, helpers: Helpers) -> None:
-    """Quantise floats to 8 bits."""
-    _quantize(w, i8)
-
-
-@kernel(output=SHORTS, **_QUANTIZED)
-def quantize_wide(w: Loops, helpers: Helpers) -> None:
-    """Quantise floats to 16 bits."""
-    _quantize(w, i16)
 
 
 @kernel(input=SHORTS, output=REALS, count=INDEX, scale=f32, zero=f32)

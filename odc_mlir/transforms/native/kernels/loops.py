@@ -243,12 +243,9 @@ class Loops:
         result = lanes(len(mask), a.type.element_type)
         return self.emit(vector.ShuffleOp(a, b, DenseArrayBase.from_list(i64, mask), result_type=result))
 
-    def reduce(self, a: SSAValue, kind: str) -> SSAValue:
-        """Combine all elements of ``a`` by ``add``, ``maxsi``, ``maxui``, ``maximumf`` …"""
-        assert isinstance(a.type, VectorType)
-        flag = vector.CombiningKindAttr(vector.CombiningKindFlag(kind))
-        op = vector.ReductionOp.build(operands=[a, []], result_types=[a.type.element_type], properties={"kind": flag})
-        return self.emit(op)
+    def only(self, a: SSAValue) -> SSAValue:
+        """Return the element of a vector of one element."""
+        return self.emit(llvm.BitcastOp(a, scalar_of(a.type)))
 
     def intrinsic(self, name: str, arguments: Sequence[SSAValue], result: Attribute) -> SSAValue:
         """Call an LLVM intrinsic."""

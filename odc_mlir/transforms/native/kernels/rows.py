@@ -64,17 +64,32 @@ class _Row:
     def store(self, value: SSAValue, k: SSAValue) -> None:
         self.w.store_lanes(value, self.w["output"], self.w.add(self.begin, k))
 
-    def over(self, step: Step, start: float, combine: Step, element: Attribute = f32) -> SSAValue:
+    def over(self, step: Step, start: float, combine: Step) -> SSAValue:
         """Return the state after all calls of ``step(k, state)``. ``combine`` reduces a vector to one element."""
-        w = self.w
-        whole = w.sub(self.length, w.logical_and(self.length, LANES - 1))
-        zero = w.constant(start, lanes(LANES, element))
-        many = w.loop(0, whole, LANES, lambda k, state: [step(k, state[0])], [zero])
-        return folded(w, _over_rest(w, whole, self.length, step, many[0]), combine)
+        w, whole = self.w, self._whole()
+        many = w.loop(0, whole, LANES, lambda k, state: [step(k, state[0])], [w.constant(start, _VECTOR)])[0]
+        return self._finished(whole, step, many, combine)
 
     def sum(self, term: Step, element: Attribute = f32) -> SSAValue:
         """Return the last state of ``state = term(x, state)``, summed over the elements. The first state is 0."""
-        return self.over(lambda k, state: term(self.load(k), state), 0.0, self.w.add, element)
+        w, whole = self.w, self._whole()
+        zero = w.constant(0.0, lanes(LANES, element))
+
+        def step(k: SSAValue, state: SSAValue) -> SSAValue:
+            return term(self.load(k), state)
+
+        return self._finished(whole, step, w.sum_in_blocks(w.constant(0), whole, LANES, step, zero), w.add)
+
+    def _whole(self) -> SSAValue:
+        return self.w.sub(self.length, self.w.logical_and(self.length, LANES - 1))
+
+    def _finished(self, whole: SSAValue, step: Step, state: SSAValue, combine: Step) -> SSAValue:
+        """Call ``step`` for the elements after ``whole``, less than a vector, and combine the elements of the state."""
+
+        def rest(k: SSAValue, states: Sequence[SSAValue]) -> Sequence[SSAValue]:
+            return [first_lanes(self.w, self.w.sub(self.length, k), step(k, states[0]), states[0])]
+
+        return folded(self.w, self.w.loop(whole, self.length, LANES, rest, [state])[0], combine)
 
     def largest(self) -> SSAValue:
         w = self.w
@@ -83,15 +98,6 @@ class _Row:
     def each(self, body: Callable[[SSAValue], SSAValue]) -> None:
         """Store ``body(k)`` for every vector from ``k``."""
         self.w.each(0, self.length, LANES, lambda k: self.store(body(k), k))
-
-
-def _over_rest(w: Loops, whole: SSAValue, length: SSAValue, step: Step, state: SSAValue) -> SSAValue:
-    """Return the state after ``step(k, state)`` for the elements after ``whole``, less than a vector."""
-
-    def rest(k: SSAValue, states: Sequence[SSAValue]) -> Sequence[SSAValue]:
-        return [first_lanes(w, w.sub(length, k), step(k, states[0]), states[0])]
-
-    return w.loop(whole, length, LANES, rest, [state])[0]
 
 
 def _each_row(w: Loops, length: str, body: Callable[[_Row], None]) -> None:
@@ -365,13 +371,13 @@ _OFFSET = 128  # offset of stored values
 _Scaling = tuple[SSAValue, SSAValue, SSAValue]  # scale, its inverse, zero point as a float
 
 
-def _extreme(w: Loops, row: _Row, combine: Step, kind: str) -> SSAValue:
-    return w.reduce(row.over(lambda k, state: combine(state, row.load(k)), 0.0, combine), kind)
+def _extreme(w: Loops, row: _Row, combine: Step) -> SSAValue:
+    return w.only(row.over(lambda k, state: combine(state, row.load(k)), 0.0, combine))
 
 
 def _symmetric(w: Loops, row: _Row) -> _Scaling:
     zero, one, high = (w.constant(value, f32) for value in (0.0, 1.0, float(_HIGH)))
-    largest = _extreme(w, row, lambda state, x: w.most(state, w.function("fabs", x)), "maximumf")
+    largest = _extreme(w, row, lambda state, x: w.most(state, w.function("fabs", x)))
     flat = w.compare(largest, "oeq", zero)
     scale = w.select(flat, one, w.div(largest, high))
     inverse = w.select(flat, zero, w.div(high, largest))
@@ -380,10 +386,7 @@ def _symmetric(w: Loops, row: _Row) -> _Scaling:
 
 def _asymmetric(w: Loops, row: _Row) -> _Scaling:
     zero = w.constant(0.0, f32)
-    ends = [
-        w.emit(arith.ExtFOp(_extreme(w, row, combine, kind), f64))
-        for combine, kind in ((w.least, "minimumf"), (w.most, "maximumf"))
-    ]
+    ends = [w.emit(arith.ExtFOp(_extreme(w, row, combine), f64)) for combine in (w.least, w.most)]
     flat = w.compare(ends[0], "oeq", ends[1])
     step = w.select(flat, w.constant(1.0, f64), w.div(w.sub(ends[1], ends[0]), float(_HIGH - _LOW)))
     shares = [w.div(end, step) for end in ends]
@@ -492,22 +495,15 @@ def reduce(w: Loops, helpers: Helpers, *, name: int, kind: int, wide: int) -> No
     _each_column(w, column, LANES if wide else 1)
 
 
-@kernel(input=REALS, output=REALS, outer=INDEX, count=INDEX, scale=f32)
+@kernel(input=REALS, output=REALS, rows=INDEX, count=INDEX, scale=f32)
 def sum_rows(w: Loops, helpers: Helpers) -> None:
-    """Compute the sum of every row of floats times ``scale``, 16 elements at a time."""
-    whole = w.sub(w["count"], w.logical_and(w["count"], LANES - 1))
+    """Compute the sum of every row of floats times ``scale``."""
 
     def row(number: SSAValue) -> None:
-        begin = w.mul(number, w["count"])
+        total = _Row(w, w.mul(number, w["count"]), w["count"]).sum(lambda x, state: w.add(state, x))
+        w.store_lanes(w.mul(total, w.broadcast(w["scale"], 1)), w["output"], number)
 
-        def step(k: SSAValue, total: SSAValue) -> SSAValue:
-            return w.add(total, w.load_lanes(w["input"], w.add(begin, k), LANES))
-
-        many = w.sum_in_blocks(w.constant(0), whole, LANES, step, w.constant(0.0, _VECTOR))
-        one = folded(w, _over_rest(w, whole, w["count"], step, many), w.add)
-        w.store_lanes(w.mul(one, w.broadcast(w["scale"], 1)), w["output"], number)
-
-    w.each(0, w["outer"], 1, row)
+    w.each(0, w["rows"], 1, row)
 
 
 @kernel_by_options(lambda options: {**_parameters(options), "output": buffer(i64 if options["long"] else i32)})

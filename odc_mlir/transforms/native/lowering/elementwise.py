@@ -342,11 +342,11 @@ class LowerQuantizeToKernels(KernelPattern):
     @classmethod
     def plan(cls, node: Node) -> EmitCalls:
         out = node.results[0]
-        name = "quantize_reals" if out.dtype in _EIGHT_BIT else "quantize_wide"
         scale, zero = scale_of(node, out)
         low, high = out.info.range
         ends = {"least": float(low - zero), "most": float(high - zero)}
-        return planned(node, name, {}, count=count(out), scale=scale, **ends, zero=zero + sign_offset(out))
+        numbers = {"count": count(out), "scale": scale, **ends, "zero": zero + sign_offset(out)}
+        return planned(node, "quantize_reals", {"wide": int(out.dtype == "int16")}, **numbers)
 
 
 class LowerDequantizeToKernels(KernelPattern):

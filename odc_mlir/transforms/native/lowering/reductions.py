@@ -208,7 +208,7 @@ class LowerReductionToKernels(KernelPattern):
 
 
 def _sum_rows(node: Node, middle: Middle, scale: float) -> EmitCalls:
-    return planned(node, "sum_rows", {}, middle.source, outer=middle.outer, count=middle.count, scale=scale)
+    return planned(node, "sum_rows", {}, middle.source, rows=middle.outer, count=middle.count, scale=scale)
 
 
 class LowerMeanToKernels(KernelPattern):

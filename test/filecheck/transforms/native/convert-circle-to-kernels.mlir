@@ -48,9 +48,11 @@ func.func @main(%x: tensor<1x4x4x2xf32>, %m: tensor<1x4x4x1xf32>, %a: tensor<2x3
 // CHECK: func.call @copy_box_size4_single1(
 // CHECK: func.call @convolve_reals_rows8_vectors1_clamp1(
 // CHECK: func.call @copy_box_size4_single1(
-// CHECK: func.call @fill_words(
+// CHECK: func.call @convolve_reals_rows8_vectors2_clamp0(
 // CHECK: func.call @copy_box_size4_single1(
-// CHECK: func.call @convolve_reals_rows8_vectors1_clamp1(
+// CHECK: func.call @add_taps(
+// CHECK: func.call @copy_box_size4_single0(
+// CHECK: func.call @binary_reals_operation0_clamp1_a0_b3(
 // CHECK: func.call @pad_image(
 // CHECK: func.call @convolve_reals_rows8_vectors1_clamp1(
 // CHECK: func.call @pad_image(
@@ -116,7 +118,7 @@ func.func @main(%a: tensor<2x3xf32>, %b: tensor<3xf32>, %i: tensor<2x3xi32>, %p:
 // CHECK: func.call @map_elements_operation
 // CHECK: func.call @look_up_pairs_a0_b0(
 // CHECK: func.call @look_up_bits8_result8(
-// CHECK: func.call @quantize_reals(
+// CHECK: func.call @quantize_reals_wide0(
 // CHECK: func.call @look_up_bits8_result32(
 // CHECK: func.call @dequantize_wide(
 

@@ -1,19 +1,5 @@
 // RUN: odc-opt %s --split-input-file --print-diagnostics -p convert-native-to-llvm | filecheck %s
 
-// A kind of reduction without an intrinsic.
-builtin.module {
-builtin.module @segment_0 {
-  func.func @f(%v: vector<4xi32>, %out: memref<?xi32>, %i: index) {
-    %0 = vector.reduction <xor>, %v : vector<4xi32> into i32
-    memref.store %0, %out[%i] : memref<?xi32>
-    func.return
-  }
-}
-}
-// CHECK: a reduction by xor has no form in the llvm dialect
-
-// -----
-
 // An operation without a counterpart.
 builtin.module {
 builtin.module @segment_0 {

@@ -98,18 +98,16 @@ builtin.module @segment_0 {
 
 // -----
 
-// A number or a vector of one element is copied by a shuffle; a sum of reals starts with zero.
+// A number or a vector of one element is copied by a shuffle.
 builtin.module {
 builtin.module @segment_0 {
-  func.func private @use(vector<4xi32>, vector<4xi32>, vector<2xi32>, i32, f32, vector<4xi32>) -> ()
+  func.func private @use(vector<4xi32>, vector<4xi32>, vector<2xi32>, vector<4xi32>) -> ()
   func.func @vectors(%x: i32, %one: vector<1xi32>, %v: vector<4xi32>, %f: vector<4xf32>) {
     %0 = vector.broadcast %x : i32 to vector<4xi32>
     %1 = vector.broadcast %one : vector<1xi32> to vector<4xi32>
     %2 = vector.shuffle %v, %v [2, 0] : vector<4xi32>, vector<4xi32>
-    %3 = vector.reduction <maxui>, %v : vector<4xi32> into i32
-    %4 = vector.reduction <add>, %f : vector<4xf32> into f32
-    %5 = vector.bitcast %f : vector<4xf32> to vector<4xi32>
-    func.call @use(%0, %1, %2, %3, %4, %5) : (vector<4xi32>, vector<4xi32>, vector<2xi32>, i32, f32, vector<4xi32>) -> ()
+    %3 = vector.bitcast %f : vector<4xf32> to vector<4xi32>
+    func.call @use(%0, %1, %2, %3) : (vector<4xi32>, vector<4xi32>, vector<2xi32>, vector<4xi32>) -> ()
     func.return
   }
 }
@@ -121,7 +119,4 @@ builtin.module @segment_0 {
 // CHECK-NEXT: llvm.shufflevector %[[SINGLE]], %[[SINGLE]] [0, 0, 0, 0] : vector<1xi32>
 // CHECK-NEXT: llvm.shufflevector %one, %one [0, 0, 0, 0] : vector<1xi32>
 // CHECK-NEXT: llvm.shufflevector %v, %v [2, 0] : vector<4xi32>
-// CHECK-NEXT: llvm.call_intrinsic "llvm.vector.reduce.umax.v4i32"(%v) : (vector<4xi32>) -> i32
-// CHECK-NEXT: %[[START:.*]] = llvm.mlir.constant(0.000000e+00 : f32) : f32
-// CHECK-NEXT: llvm.call_intrinsic "llvm.vector.reduce.fadd.v4f32"(%[[START]], %f) : (f32, vector<4xf32>) -> f32
 // CHECK-NEXT: llvm.bitcast %f : vector<4xf32> to vector<4xi32>
