@@ -44,7 +44,7 @@ MODELS = {
     "kws_ref_model_float32_int16": "zoo-int16",
     "pretrainedResnet_int16": "zoo-int16",
 }
-TARGETS = ("npu-128", "npu-256", "npu-512")
+TARGETS = ("npu-128", "npu-256", "npu-512", "npu-2048")
 MEMORIES = ("flash", "sram")
 
 

@@ -216,10 +216,16 @@ def npu_targets() -> str:
                 text = ", ".join("x".join(map(str, pair)) if isinstance(pair, tuple) else str(pair) for pair in pairs)
                 yield prefix + field.name, text.replace("(", "").replace(")", "")
 
-    columns = {name: dict(flat(targets.load(name))) for name in targets.names()}
+    columns = {name: dict(flat(targets.load(name))) for name in sorted(targets.names(), key=_size)}
     keys = [key for key in next(iter(columns.values())) if key not in ("name", "version")]
     rows = [(code(key), *(column[key] for column in columns.values())) for key in keys]
-    return table(("key", *columns), rows)
+    common = [row[:2] for row in rows if len(set(row[1:])) == 1]
+    differing = [row for row in rows if len(set(row[1:])) > 1]
+    return f"{table(('key', *columns), differing)}\n\n{table(('key', 'all targets'), common)}"
+
+
+def _size(target: str) -> int:
+    return int(target.rpartition("-")[2])
 
 
 def _npu_instructions() -> dict[str, Callable[[], str]]:

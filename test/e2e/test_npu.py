@@ -113,7 +113,7 @@ def test_state_goes_on_from_run_to_run(test_data: Path, compiled: Compiled) -> N
 
 
 @pytest.mark.parametrize("memory", ["flash", "sram"])
-@pytest.mark.parametrize("target", ["npu-128", "npu-256", "npu-512"])
+@pytest.mark.parametrize("target", ["npu-128", "npu-256", "npu-512", "npu-2048"])
 @pytest.mark.parametrize("name", ["digits_cnn_int8"])
 def test_every_target_and_memory_mode(name: str, target: str, memory: str, test_data: Path, compiled: Compiled) -> None:
     folder = test_data / "models" / "digits"

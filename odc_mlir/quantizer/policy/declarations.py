@@ -175,7 +175,7 @@ class QuantizeOptions:
     )
     target: str | None = option(
         None,
-        "machine whose rules restrict types: cpu, npu-128, npu-256, npu-512 or a .toml file "
+        "machine whose rules restrict types: cpu, an NPU such as npu-256 or a .toml file "
         "(default: $ODC_TARGET; no restriction if it is unset or auto)",
         TYPES,
         metavar="NAME|FILE.toml",

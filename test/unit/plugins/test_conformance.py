@@ -132,6 +132,6 @@ def test_lists_and_rules(installed: Path, capsys: pytest.CaptureFixture[str]) ->
     said = capsys.readouterr().out
     assert "mya  mya 0.1 (mya.target:describe)" in said
     assert "cpu-gen  odc-mlir" in said
-    assert "\n    npu-128, npu-256, npu-512\n" in said
+    assert "\n    npu-128, npu-2048, npu-256, npu-512\n" in said
     assert odc_plugin.main(["rules", "mya"]) == 0
     assert "  narrow: the matrix has at most 512 columns" in capsys.readouterr().out

@@ -14,6 +14,7 @@ from odc_mlir import targets
 from odc_mlir.targets import Target
 
 BUDGET = REPOSITORY / "test" / "data" / "budget.toml"
+LARGE_BUDGET = BUDGET.with_name("budget_2048.toml")
 
 # A machine with less bandwidth or longer latency is a smaller machine; these may not be cut either, because cycles are
 # compared with machines that have exactly them.
@@ -34,9 +35,9 @@ EXACT = frozenset(
 )
 
 
-def budgets(path: Path = BUDGET) -> dict[str, dict[str, Any]]:
+def budgets(*paths: Path) -> dict[str, dict[str, Any]]:
     """Budgets by target, with what they extend filled in."""
-    table = tomllib.loads(path.read_text())
+    table = {name: entry for path in paths or (BUDGET,) for name, entry in tomllib.loads(path.read_text()).items()}
     return {name: table.get(entry.get("extends"), {}) | entry for name, entry in table.items()}
 
 
@@ -74,7 +75,15 @@ def excess(target: Target, budget: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize("name", targets.names())
 def test_within_budget(name: str) -> None:
-    assert excess(targets.load(name), budgets()[name]) == []
+    assert excess(targets.load(name), budgets(BUDGET, LARGE_BUDGET)[name]) == []
+
+
+@pytest.mark.parametrize(
+    "key", ["requant_lanes", "weight_decoder_symbols_per_cycle", "local_memory_bytes", "sram_bytes_per_cycle"]
+)
+def test_the_large_machine_has_no_more_of_it_per_multiplier(key: str) -> None:
+    small, large = (budgets(BUDGET, LARGE_BUDGET)[name] for name in ("npu-512", "npu-2048"))
+    assert large[key] * small["macs_per_cycle"] <= small[key] * large["macs_per_cycle"]
 
 
 def test_too_much_is_found() -> None:

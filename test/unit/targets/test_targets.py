@@ -21,7 +21,7 @@ TEXT = (resources.files(targets) / "npu-256.toml").read_text("utf-8")
 
 
 def test_shipped_targets_load() -> None:
-    assert targets.names() == ("npu-128", "npu-256", "npu-512")
+    assert targets.names() == ("npu-128", "npu-2048", "npu-256", "npu-512")
     assert [targets.load(name).name for name in targets.names()] == list(targets.names())
 
 
@@ -186,7 +186,7 @@ def test_a_table_must_be_a_table() -> None:
 
 @pytest.mark.parametrize("name", ["npu-1", "", "npu-256.tom"])
 def test_an_unknown_name_lists_the_known_ones(name: str) -> None:
-    with pytest.raises(TargetError, match="npu-128, npu-256, npu-512, or"):
+    with pytest.raises(TargetError, match="npu-128, npu-2048, npu-256, npu-512, or"):
         targets.load(name)
 
 
@@ -197,7 +197,7 @@ def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
 
 def test_the_digest_tells_targets_and_memory_modes_apart() -> None:
     digests = {targets.load(name).digest(mode) for name in targets.names() for mode in targets.MEMORY_MODES}
-    assert len(digests) == 6
+    assert len(digests) == 2 * len(targets.names())
     changed = targets.parse(TEXT.replace("issue_cycles = 2", "issue_cycles = 3"), "mine.toml")
     assert changed.digest("flash") not in digests
 
