@@ -175,7 +175,7 @@ def _body(arguments: argparse.Namespace) -> None:
     from odc_mlir.runtime.package import Package
     from odc_mlir.runtime.reporting.clocks import LatencyProfile
     from odc_mlir.tools.measure import MemoryPoll, Run, describe_values
-    from odc_mlir.tools.run_stages import backend_of_settings, session_of_settings, session_text, settings_of
+    from odc_mlir.tools.run_stages import backend_of_settings, session_of_settings, settings_of
 
     shapes = _parse_shapes(arguments.shape_run or arguments.shape_prepare)
     memory = MemoryPoll(arguments.mem_poll)
@@ -219,7 +219,7 @@ def _body(arguments: argparse.Namespace) -> None:
     _tell(run, outputs)
     if session is not None:
         session.wait_for_auto_compilation()  # a compile process ends with its session
-        arguments.files.tell([session_text(session)])
+        arguments.files.tell([f"ON DEVICE    {session.odc_status}"])
         session.close()
     if not arguments.dump:
         for name, value in tensors[0].items() if tensors else ():

@@ -163,11 +163,3 @@ def session_of_settings(
     session = Session(model, strict=arguments.strict, max_bytes=arguments.max_bytes)
     session.prepare()
     return session
-
-
-def session_text(session: Session) -> str:
-    """Return the progress of on-device compilation as text."""
-    status = session.odc_status
-    recorded = f"{status.records} of {status.records_needed} recorded"
-    text = f"ON DEVICE    {status.phase}, served by {status.serving}, {recorded}"
-    return text if status.reason is None else f"{text}: {status.reason}"
