@@ -136,6 +136,7 @@ class Run:
         """Return lines about wall times of this machine. Times of the simulated NPU have a label."""
         measurement, times = self.measurement, self.measurement.execute_ms()
         runs = f"{counted(len(measurement.run_seconds), 'run')} after {measurement.warmup_runs}"
+        runs += f", {len(self.samples.records)} samples one by one" if len(self.samples.records) > 1 else ""
         simulated = ", of the simulator and not of the NPU" if self.is_modelled else ""
         return [
             f"measured here, wall time of this machine{simulated} ({runs}):",

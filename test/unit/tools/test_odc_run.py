@@ -121,7 +121,23 @@ def test_samples(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     np.savez(tmp_path / "in.npz", y=np.array([3, 3, 0]), **stacked)
     assert _run(model, "--load", tmp_path / "in.npz", "--samples", "--dump", tmp_path / "out.npz") == 0
     np.testing.assert_array_equal(_loaded(tmp_path / "out.npz")["out_0"], np.concatenate([OUT] * 3))
-    assert "top1_percent 66.667 over 3 samples" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "top1_percent 66.667 over 3 samples" in told
+    assert "(3 runs after 0, 3 samples one by one)" in told
+
+
+@pytest.mark.parametrize(
+    ("flags", "runs"), [((), "3 runs after 0, 3 samples one by one"), (("--no-samples",), "1 run")]
+)
+def test_an_open_batch_runs_as_samples_or_at_once(
+    flags: tuple[str, ...], runs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "open.circle").write_bytes(model_bytes(add_model(signature=(-1, 4))))
+    np.savez(tmp_path / "in.npz", in_0=np.concatenate([A] * 3), in_1=np.concatenate([B] * 3))
+    arguments = (tmp_path / "open.circle", "--load", tmp_path / "in.npz", "--dump", tmp_path / "out.npz")
+    assert _run(*arguments, *flags) == 0
+    np.testing.assert_array_equal(_loaded(tmp_path / "out.npz")["out_0"], np.concatenate([OUT] * 3))
+    assert runs in capsys.readouterr().out
 
 
 def test_labels_of_another_file(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
