@@ -82,8 +82,9 @@ def test_commands_on_a_model_of_ones_own(document: str, checkout: Path, monkeypa
 
 
 def test_python_of_the_readme(checkout: Path) -> None:
-    (code,) = blocks("README.md", "python")
-    assert "cycles" in run([sys.executable, "-c", code], checkout)
+    said = run([sys.executable, "-c", "\n".join(blocks("README.md", "python"))], checkout)
+    assert said.startswith("original\n")
+    assert "cycles" in said
 
 
 def test_python_of_the_quickstart(checkout: Path) -> None:
