@@ -98,7 +98,15 @@ STAGES = (
     ),
     Stage(
         "npu",
-        ("convert-circle-to-npu", "npu-fuse-padding", "npu-swap-axes", "npu-elide-reshapes", "cse", "dce"),
+        (
+            "convert-circle-to-npu",
+            "npu-fuse-padding",
+            "npu-swap-axes",
+            "npu-elide-reshapes",
+            "npu-interleave-heads",
+            "cse",
+            "dce",
+        ),
         "segments as NPU operations on tensors",
     ),
     Stage(

@@ -27,7 +27,7 @@ from xdsl.context import Context
 from xdsl.ir import Block
 from xdsl.rewriter import Rewriter
 
-from odc_mlir.dialects.npu_isa import BufferOp
+from odc_mlir.dialects.npu_isa import BY_MNEMONIC, BufferOp
 from odc_mlir.dialects.npu_memory import BufferType
 from odc_mlir.errors import AllocationError, CompileError
 from odc_mlir.isa.fields import Space
@@ -45,12 +45,14 @@ class NpuAllocateLocalPass(ProgramPass):
     name = "npu-allocate-local"
 
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
-        layers = _read(job.block)
+        layers, products = _read(job.block), any(isinstance(op, BY_MNEMONIC["mload"]) for op in job.block.ops)
         residents = [item for layer in layers for item in layer if item.is_resident]
         place_residents(residents)
         memories = {space: LocalMemory(size) for space, size in local_sizes(job.target).items()}
         for index, layer in enumerate(layers):
             memories[Space.TILE].gaps = gaps(residents, index, job.target.local.tile_bytes)
+            ended = [item for item in residents if products and index - RECENT <= item.last < index]
+            memories[Space.TILE].recent = [(item.address or 0, (item.address or 0) + item.size) for item in ended]
             behind = layers[index + 1] if index + 1 < len(layers) else []
             for space, memory in memories.items():
                 following = sum(item.size for item in _slots(behind, space))
@@ -60,6 +62,9 @@ class NpuAllocateLocalPass(ProgramPass):
                 item.op.properties["address"] = integer(item.address or 0)
             else:
                 Rewriter.erase_op(item.op)
+
+
+RECENT = 4  # layers: a load into bytes of a resident that ended before these layers rarely waits
 
 
 @dataclass(eq=False, slots=True)
@@ -137,10 +142,14 @@ def _read(block: Block) -> list[list[_Local]]:
 
 
 class LocalMemory:
-    """Slots of one local memory, allocated layer by layer. ``gaps``: free ranges for the slots of the current layer."""
+    """Slots of one local memory, allocated layer by layer.
+
+    ``gaps``: free ranges for the slots of the current layer. ``recent``: ranges that resident tensors just left.
+    """
 
     def __init__(self, size: int) -> None:
         self.gaps: Sequence[tuple[int, int]] = [(0, size)]
+        self.recent: Sequence[tuple[int, int]] = ()
         self._last = (0, 0)  # the previous layer's slots: start and end
 
     def place(self, sizes: Sequence[int], following: int = 0) -> list[int] | None:
@@ -163,10 +172,11 @@ class LocalMemory:
     def _start(self, total: int, following: int) -> int | None:
         """Return the start of a range of ``total`` units with the least overlap with the previous layer's slots.
 
-        Several starts may be equally good. If the next layer's slots do not fit next to the range, the last start is
-        best. It leaves free bytes for the first slots of the next layer.
+        Among these, the least overlap with recent residents is best. Several starts may be equally good. If the next
+        layer's slots do not fit next to the range, the last start is best. It leaves free bytes for the first slots of
+        the next layer.
         """
-        first, last = self._last
+        _, last = self._last
         candidates = [
             start
             for low, high in self.gaps
@@ -175,4 +185,9 @@ class LocalMemory:
         ]
         if total + following > max((high - low for low, high in self.gaps), default=0):
             candidates.reverse()
-        return min(candidates, key=lambda start: max(0, min(last, start + total) - max(first, start)), default=None)
+
+        def overlaps(start: int) -> tuple[int, int]:
+            shared = [max(0, min(end, start + total) - max(begin, start)) for begin, end in (self._last, *self.recent)]
+            return shared[0], sum(shared[1:])
+
+        return min(candidates, key=overlaps, default=None)

@@ -30,7 +30,7 @@ operations of another level, and softmax over rows that do not fit in the tile b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar, cast
 
 from xdsl.context import Context
@@ -187,11 +187,6 @@ class TilePattern(LoweringPattern[TensorOpT]):
 
     def commands(self, op: TensorOpT, to: Emission, /) -> Iterator[Command]:
         """Return the commands of ``op`` in plain order."""
-        return self.stream(to.layer(op), to.memories)
-
-    @staticmethod
-    def stream(layer: Layer[Any], memories: LocalMemories, /) -> Iterator[Command]:
-        """Yield the commands of ``layer``, and take slots from ``memories``."""
         raise NotImplementedError
 
 
@@ -218,20 +213,13 @@ class TileConv(TilePattern[npu.ConvOp]):
         return conv_commands(layer, tiling, to.memories, follower)
 
 
-class TileMatmul(TilePattern[npu.MatmulOp]):
-    """Lower ``npu.matmul``."""
+class TileWindow(TilePattern[npu.MatmulOp | npu.PoolOp]):
+    """Lower ``npu.matmul`` and ``npu.pool``."""
 
-    def commands(self, op: npu.MatmulOp, to: Emission, /) -> Iterator[Command]:
-        layer = to.window_layer(op)
-        return matmul_commands(layer, tiling_of(op, to.target, layer.window), to.memories)
-
-
-class TilePool(TilePattern[npu.PoolOp]):
-    """Lower ``npu.pool``."""
-
-    def commands(self, op: npu.PoolOp, to: Emission, /) -> Iterator[Command]:
-        layer = to.window_layer(op)
-        return pool_commands(layer, tiling_of(op, to.target, layer.window), to.memories)
+    def commands(self, op: npu.MatmulOp | npu.PoolOp, to: Emission, /) -> Iterator[Command]:
+        layer: WindowLayer[Any] = to.window_layer(op)
+        stream = matmul_commands if isinstance(op, npu.MatmulOp) else pool_commands
+        return stream(layer, tiling_of(op, to.target, layer.window), to.memories)
 
 
 class TileElementwise(TilePattern[npu.ElementwiseOp | npu.ScaleOp | npu.LutOp | npu.SigmoidOp]):
@@ -243,52 +231,26 @@ class TileElementwise(TilePattern[npu.ElementwiseOp | npu.ScaleOp | npu.LutOp | 
         return iter(()) if op in to.computed else elementwise_commands(to.layer(op), to.memories)
 
 
-class TileMove(TilePattern[npu.MoveOp]):
-    """Lower an ``npu.move`` that is not a view."""
-
-    stream = staticmethod(move_commands)
-
-
-class TileReduce(TilePattern[npu.ReduceOp]):
-    """Lower ``npu.reduce``."""
-
-    stream = staticmethod(reduce_commands)
-
-
-class TileArgMax(TilePattern[npu.ArgMaxOp]):
-    """Lower ``npu.arg_max``. Reject rows that do not fit in the tile buffer."""
-
-    stream = staticmethod(argmax_commands)
+STREAMS: dict[type[Operation], Callable[[Layer[Any], LocalMemories], Iterator[Command]]] = {
+    npu.MoveOp: move_commands,
+    npu.ReduceOp: reduce_commands,
+    npu.ArgMaxOp: argmax_commands,
+    npu.GatherOp: gather_commands,
+    npu.UpdateOp: update_commands,
+    npu.ResizeOp: resize_commands,
+    npu.SoftmaxOp: softmax_commands,
+    npu.LstmOp: lstm_commands,
+}
 
 
-class TileGather(TilePattern[npu.GatherOp]):
-    """Lower ``npu.gather``."""
+class TileStream(TilePattern[npu.NpuTensorOp]):
+    """Lower an operation with a single tiling. Reject rows and cells that do not fit in the local memories."""
 
-    stream = staticmethod(gather_commands)
+    def handles(self, kind: type[Operation], /) -> bool:
+        return kind in STREAMS
 
-
-class TileUpdate(TilePattern[npu.UpdateOp]):
-    """Lower ``npu.update``."""
-
-    stream = staticmethod(update_commands)
-
-
-class TileResize(TilePattern[npu.ResizeOp]):
-    """Lower ``npu.resize``."""
-
-    stream = staticmethod(resize_commands)
-
-
-class TileSoftmax(TilePattern[npu.SoftmaxOp]):
-    """Lower ``npu.softmax``. Reject rows that do not fit in the tile buffer."""
-
-    stream = staticmethod(softmax_commands)
-
-
-class TileLstm(TilePattern[npu.LstmOp]):
-    """Lower ``npu.lstm``. Reject a cell that does not fit in the local memories."""
-
-    stream = staticmethod(lstm_commands)
+    def commands(self, op: npu.NpuTensorOp, to: Emission, /) -> Iterator[Command]:
+        return STREAMS[type(op)](to.layer(op), to.memories)
 
 
 class EndProgram(LoweringPattern[YieldOp]):
@@ -308,22 +270,7 @@ class NpuLowerToTilesPass(ProgramPatternPass):
 
     @classmethod
     def patterns(cls) -> Sequence[type[TilePattern[Any] | TileView | EndProgram]]:
-        return (
-            TileView,
-            TileConv,
-            TileMatmul,
-            TilePool,
-            TileElementwise,
-            TileMove,
-            TileReduce,
-            TileArgMax,
-            TileUpdate,
-            TileGather,
-            TileResize,
-            TileSoftmax,
-            TileLstm,
-            EndProgram,
-        )
+        return (TileView, TileConv, TileWindow, TileElementwise, TileStream, EndProgram)
 
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
         emission = Emission(ctx, job)

@@ -1,7 +1,7 @@
 // RUN: odc-opt %s --split-input-file -p 'odc-set-target,npu-mark-supported,npu-form-segments,npu-outline-segments,convert-circle-to-npu' | filecheck %s
 
 // Codes of 8 bits and one gamma for all: two numbers for each row, by its largest element and by its mean square, to
-// which epsilon adds. Few rows are reduced one by one.
+// which epsilon adds. Pooling finds the largest elements. Squares of few rows are reduced one by one.
 func.func @narrow(%x: tensor<1x2x64x!quant.uniform<i8:f32, 0.02:3>>) -> tensor<1x2x64x!quant.uniform<i8:f32, 0.04:5>> {
   %g = circle.const [1.5] : tensor<1xf32>
   %0 = circle.rms_norm(%x, %g) {epsilon = 0.0001} : (tensor<1x2x64x!quant.uniform<i8:f32, 0.02:3>>, tensor<1xf32>) -> tensor<1x2x64x!quant.uniform<i8:f32, 0.04:5>>
@@ -12,7 +12,7 @@ func.func @narrow(%x: tensor<1x2x64x!quant.uniform<i8:f32, 0.02:3>>) -> tensor<1
 // CHECK: %[[D:.*]] = npu.scale %[[X:.*]] in_zero 3 scale <1073741824, 8>
 // CHECK-NEXT: %[[N:.*]] = npu.scale %[[X]] in_zero 3 scale <-1073741824, 8>
 // CHECK-NEXT: npu.elementwise max %[[D]], %[[N]]
-// CHECK: npu.reduce max %{{.*}} : tensor<2x1x64x1x
+// CHECK: npu.pool max %{{.*}} kernel [1, 64] stride [1, 64] {{.*}} : tensor<1x2x64x1x{{.*}} -> tensor<1x2x1x1x
 // CHECK: %[[T:.*]] = npu.lut
 // CHECK-NEXT: %[[E:.*]] = npu.elementwise mul %[[D]], %[[T]]
 // CHECK-NEXT: npu.elementwise mul %[[E]], %[[E]]

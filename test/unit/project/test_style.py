@@ -22,7 +22,7 @@ LONGEST_FUNCTION_LINES = 90
 TOP_LEVEL = "top level"
 # Lines of Python by area of the package. Raise a number only with a reason, in the change that needs it.
 LINE_BUDGETS = {
-    "transforms/npu": 11_615,
+    "transforms/npu": 11_801,
     "quantizer": 10_497,
     "transforms/circle": 6_780,
     "transforms/native": 6_770,
@@ -36,7 +36,7 @@ LINE_BUDGETS = {
     "dialects": 4_470,
     "simulator": 3_940,
     "runtime/reporting": 3_525,
-    TOP_LEVEL: 4_490,
+    TOP_LEVEL: 4_495,
     "transforms/partition": 3_580,
     "isa": 2_940,
     "runtime": 2_565,

@@ -8,6 +8,7 @@ from xdsl.ir import Attribute, SSAValue
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle_types import tensor_type
+from odc_mlir.isa.instructions import field_range
 from odc_mlir.numerics import normalization
 from odc_mlir.numerics.fixed import code_range
 from odc_mlir.ops.spec import QuantParams
@@ -17,6 +18,7 @@ from odc_mlir.transforms.npu.lowering.site import LowerToNpu, Site, blob_of, ele
 from odc_mlir.transforms.partition.rules.operator_checks import sides
 
 _ALL = normalization.LOW, normalization.HIGH
+_WIDEST = field_range("pool", "kernel_width")[1]
 _FEW = 8  # rows up to which a reduction is faster than the array, whose time is that of 32 rows
 
 
@@ -61,9 +63,7 @@ class LowerRmsNorm(LowerToNpu):
 
         d = scaled(source, p.widening) if p.widening > 1 else source
         sizes = npu.ElementwiseOp(npu.ElementwiseKind.MAX, d, scaled(source, -p.widening), wide, clamp=_ALL)
-        image = _image(site, site.emit(sizes))
-        largest = npu.ReduceOp(npu.ReduceKind.MAX, image, _codes(rows, 1, 1, 1), clamp=_ALL)
-        t = looked_up(site.reshape(site.emit(largest), (1, 1, rows, 1)), p.normaliser)
+        t = looked_up(_largest(site, site.emit(sizes)), p.normaliser)
         e = times(d, t, wide, normalization.OF_ROWS)
         squares = times(e, e, wide, normalization.OF_SQUARES)
         roots = []
@@ -90,6 +90,20 @@ def _image(site: Site, values: SSAValue) -> SSAValue:
     height_and_width = sides([count])
     assert height_and_width is not None, "the placement rules require rows that fit the tile buffer"
     return site.reshape(values, (rows, *height_and_width, 1))
+
+
+def _largest(site: Site, values: SSAValue) -> SSAValue:
+    """Return the largest code of each row: a reduction of one row, else pooling with a window per row."""
+    _, _, rows, count = npu.shape_of(values)
+    width = next(side for side in range(min(_WIDEST, count), 0, -1) if count % side == 0)
+    window = (count // width, width)
+    if rows == 1 or max(window) > _WIDEST:
+        largest = npu.ReduceOp(npu.ReduceKind.MAX, _image(site, values), _codes(rows, 1, 1, 1), clamp=_ALL)
+        return site.reshape(site.emit(largest), (1, 1, rows, 1))
+    image = site.reshape(values, (1, rows * window[0], width, 1))
+    kind = _codes(1, rows, 1, 1)
+    pool = npu.PoolOp(npu.PoolKind.MAX, image, kind, kernel=window, stride=window, pads=(0, 0, 0, 0), clamp=_ALL)
+    return site.reshape(site.emit(pool), (1, 1, rows, 1))
 
 
 def _mean(site: Site, squares: SSAValue, factor: normalization.Factor) -> SSAValue:

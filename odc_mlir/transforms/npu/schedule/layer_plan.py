@@ -242,6 +242,7 @@ class Balancer:
 
 _RESIDENT = (
     npu.ConvOp
+    | npu.MatmulOp
     | npu.PoolOp
     | npu.ResizeOp
     | npu.LutOp
@@ -293,6 +294,8 @@ def _candidate(op: Operation, index: dict[Operation, int], target: Target) -> Re
     needs_dense = isinstance(op, npu.ReduceOp | npu.SoftmaxOp) or _broadcasts(op)
     for user, value in readers:
         if user not in index or not _supports_residents(user):
+            return None
+        if isinstance(user, npu.MatmulOp) and user.b is value:  # loaded into the weight buffer
             return None
         if (given := given_tiling(user)) is not None and given.in_slots:
             return None
