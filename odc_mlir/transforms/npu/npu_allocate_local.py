@@ -38,6 +38,8 @@ from odc_mlir.transforms.npu.schedule.program import local_sizes
 from odc_mlir.transforms.npu.schedule.residents import gaps, place_residents
 from odc_mlir.transforms.npu.schedule.window_tiling import aligned
 
+RECENT = 4  # layers in which operations may still read residents that have ended
+
 
 class NpuAllocateLocalPass(ProgramPass):
     """Assign addresses in the local memories."""
@@ -52,7 +54,7 @@ class NpuAllocateLocalPass(ProgramPass):
         for index, layer in enumerate(layers):
             memories[Space.TILE].gaps = gaps(residents, index, job.target.local.tile_bytes)
             ended = [item for item in residents if products and index - RECENT <= item.last < index]
-            memories[Space.TILE].recent = [(item.address or 0, (item.address or 0) + item.size) for item in ended]
+            memories[Space.TILE].left = [(item.address or 0, (item.address or 0) + item.size) for item in ended]
             behind = layers[index + 1] if index + 1 < len(layers) else []
             for space, memory in memories.items():
                 following = sum(item.size for item in _slots(behind, space))
@@ -62,9 +64,6 @@ class NpuAllocateLocalPass(ProgramPass):
                 item.op.properties["address"] = integer(item.address or 0)
             else:
                 Rewriter.erase_op(item.op)
-
-
-RECENT = 4  # layers: a load into bytes of a resident that ended before these layers rarely waits
 
 
 @dataclass(eq=False, slots=True)
@@ -142,14 +141,11 @@ def _read(block: Block) -> list[list[_Local]]:
 
 
 class LocalMemory:
-    """Slots of one local memory, allocated layer by layer.
-
-    ``gaps``: free ranges for the slots of the current layer. ``recent``: ranges that resident tensors just left.
-    """
+    """Slots of one local memory, allocated layer by layer. ``gaps``: free ranges. ``left``: of recent residents."""
 
     def __init__(self, size: int) -> None:
         self.gaps: Sequence[tuple[int, int]] = [(0, size)]
-        self.recent: Sequence[tuple[int, int]] = ()
+        self.left: Sequence[tuple[int, int]] = ()
         self._last = (0, 0)  # the previous layer's slots: start and end
 
     def place(self, sizes: Sequence[int], following: int = 0) -> list[int] | None:
@@ -187,7 +183,7 @@ class LocalMemory:
             candidates.reverse()
 
         def overlaps(start: int) -> tuple[int, int]:
-            shared = [max(0, min(end, start + total) - max(begin, start)) for begin, end in (self._last, *self.recent)]
+            shared = [max(0, min(end, start + total) - max(begin, start)) for begin, end in (self._last, *self.left)]
             return shared[0], sum(shared[1:])
 
         return min(candidates, key=overlaps, default=None)

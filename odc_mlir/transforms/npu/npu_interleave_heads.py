@@ -8,11 +8,10 @@ Before::
 
 After, with a part for each of the 8 heads::
 
-    %4 = npu.matmul %q0, %k0 … : tensor<1x1x32x8x…>, tensor<1x1x8x128x…> -> tensor<1x1x32x128x…>
-    %5 = npu.matmul %q1, %k1 … : tensor<1x1x32x8x…>, tensor<1x1x8x128x…> -> tensor<1x1x32x128x…>
-    %6 = npu.softmax %4 … : tensor<1x1x32x128x…> -> tensor<1x1x32x128x…>
+    %4 = npu.matmul %q1, %k1 … : tensor<1x1x32x8x…>, tensor<1x1x8x128x…> -> tensor<1x1x32x128x…>
+    %5 = npu.softmax %s0 … : tensor<1x1x32x128x…> -> tensor<1x1x32x128x…>
     …
-    %3 = npu.move %7, %8, … : … -> tensor<8x1x32x8x…>
+    %3 = npu.move %y0, %y1, … : … -> tensor<8x1x32x8x…>
 
 The array computes products of the next and of the previous part while the vector engine works on a part. Most results
 stay in the tile buffer, of which a part takes at most a quarter. Applies to two products with a softmax, and maybe
@@ -27,15 +26,14 @@ from collections.abc import Sequence
 
 from xdsl.context import Context
 from xdsl.ir import Operation, OpResult, SSAValue
-from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+from xdsl.rewriter import Rewriter
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle_types import with_shape
 from odc_mlir.dialects.npu_layers import StridedCopy
 from odc_mlir.targets import Target
-from odc_mlir.transforms.common.rewriting import apply_patterns_to
 from odc_mlir.transforms.npu.lowering.site import tensor_of
-from odc_mlir.transforms.npu.schedule.instruction_ir import ProgramPatternPass, TargetedProgram
+from odc_mlir.transforms.npu.schedule.instruction_ir import ProgramPass, TargetedProgram
 from odc_mlir.transforms.npu.schedule.tensor_ir import loads_parts, row_copy, row_parts, viewed
 
 MOST_PARTS = 32
@@ -44,60 +42,47 @@ _BETWEEN = npu.LutOp | npu.ScaleOp | npu.ElementwiseOp | npu.SigmoidOp | npu.Sof
 Shape = tuple[int, ...]
 
 
-class NpuInterleaveHeadsPass(ProgramPatternPass):
+class NpuInterleaveHeadsPass(ProgramPass):
     """Compute attention in parts that overlap."""
 
     name = "npu-interleave-heads"
 
-    @classmethod
-    def patterns(cls) -> Sequence[type[RewritePattern]]:
-        return (InterleaveHeads,)
-
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
-        products = [op for op in job.block.ops if isinstance(op, npu.MatmulOp)]
-        apply_patterns_to([InterleaveHeads(job.target)], products)
+        for op in [item for item in job.block.ops if isinstance(item, npu.MatmulOp)]:
+            between = _between(op)
+            if between is not None and (count := _part_rows(between, op, job.target)):
+                _divide(between, op, count)
 
 
-class InterleaveHeads(RewritePattern):
-    """Divide two products and the operations between them into parts."""
-
-    def __init__(self, target: Target) -> None:
-        self.target = target
-
-    @op_type_rewrite_pattern
-    def match_and_rewrite(self, op: npu.MatmulOp, rewriter: PatternRewriter) -> None:
-        between = _between(op)
-        if between is None or not (count := _part_rows(between, op, self.target)):
-            return
-        first, *inner = between
-        stages: list[tuple[int, int, list[Operation]]] = []
-        groups: tuple[Sequence[Operation], ...] = ([first], inner, [op])
-        made: list[SSAValue] = []
-        for number in range(math.prod(npu.shape_of(op.a)[:3]) // count):
-            value: SSAValue | None = None
-            for stage, items in enumerate(groups):
-                part = _Part(number * count, count, npu.shape_of(op.a)[3])
-                for item in items:
-                    value = part.compute(item, value)
-                stages.append((number + stage, stage, part.ops))
-            assert value is not None, "stages have operations"
-            made.append(value)
-        stages.sort(key=lambda stage: stage[:2])
-        size = math.prod(npu.shape_of(made[0]))
-        copies = [StridedCopy(number, 0, number * size, (size,), (1,), (1,)) for number in range(len(made))]
-        joined = npu.MoveOp(made, op.output.type, copies=copies)
-        joined.location, sources = op.location, [*op.operands, *first.operands]
-        rewriter.replace(op, [*(item for *_, ops in stages for item in ops), joined], [joined.output])
-        for source in sources:
-            _erase_unused(source, rewriter)
+def _divide(between: Sequence[Operation], last: npu.MatmulOp, count: int) -> None:
+    """Divide the operations from a product to ``last`` into parts of ``count`` rows."""
+    stages: list[tuple[int, int, list[Operation]]] = []
+    made: list[SSAValue] = []
+    for number in range(math.prod(npu.shape_of(last.a)[:3]) // count):
+        value: SSAValue | None = None
+        for stage, items in enumerate((between[:1], between[1:], [last])):
+            part = _Part(number * count, count, npu.shape_of(last.a)[3])
+            for item in items:
+                value = part.compute(item, value)
+            stages.append((number + stage, stage, part.ops))
+        assert value is not None, "stages have operations"
+        made.append(value)
+    stages.sort(key=lambda stage: stage[:2])
+    size = math.prod(npu.shape_of(made[0]))
+    copies = [StridedCopy(number, 0, number * size, (size,), (1,), (1,)) for number in range(len(made))]
+    joined = npu.MoveOp(made, last.output.type, copies=copies)
+    joined.location, sources = last.location, [*last.operands, *between[0].operands]
+    Rewriter.replace_op(last, [*(item for *_, ops in stages for item in ops), joined], [joined.output])
+    for source in sources:
+        _erase_unused(source)
 
 
-def _erase_unused(value: SSAValue, rewriter: PatternRewriter) -> None:
+def _erase_unused(value: SSAValue) -> None:
     if isinstance(value, OpResult) and value.first_use is None:
         sources = list(value.op.operands)
-        rewriter.erase(value.op)
+        Rewriter.erase_op(value.op)
         for source in sources:
-            _erase_unused(source, rewriter)
+            _erase_unused(source)
 
 
 def _between(last: npu.MatmulOp) -> list[Operation] | None:

@@ -190,11 +190,8 @@ class TilePattern(LoweringPattern[TensorOpT]):
         raise NotImplementedError
 
 
-class TileView(LoweringPattern[npu.ReshapeOp | npu.ConstantOp | npu.MoveOp]):
+class TileView(TilePattern[npu.ReshapeOp | npu.ConstantOp | npu.MoveOp]):
     """Lower a constant, a reshape or a move marked as a view to no instruction. Users refer to the base buffer."""
-
-    def __init__(self, emission: Emission) -> None:
-        self.emission = emission
 
     def matches(self, op: npu.ReshapeOp | npu.ConstantOp | npu.MoveOp, /) -> bool:
         return not becomes_instructions(op)
@@ -204,31 +201,16 @@ class TileView(LoweringPattern[npu.ReshapeOp | npu.ConstantOp | npu.MoveOp]):
         rewriter.notify_op_modified(op)
 
 
-class TileConv(TilePattern[npu.ConvOp]):
-    """Lower ``npu.conv``, and the element-wise operation that is computed with each tile."""
+class TileWindow(TilePattern[npu.ConvOp | npu.MatmulOp | npu.PoolOp]):
+    """Lower a window operation, and the element-wise operation that is computed with each tile."""
 
-    def commands(self, op: npu.ConvOp, to: Emission, /) -> Iterator[Command]:
-        layer, follower = to.window_layer(op), to.follower(op)
-        tiling = tiling_of(op, to.target, layer.window)
-        return conv_commands(layer, tiling, to.memories, follower)
-
-
-class TileWindow(TilePattern[npu.MatmulOp | npu.PoolOp]):
-    """Lower ``npu.matmul`` and ``npu.pool``."""
-
-    def commands(self, op: npu.MatmulOp | npu.PoolOp, to: Emission, /) -> Iterator[Command]:
+    def commands(self, op: npu.ConvOp | npu.MatmulOp | npu.PoolOp, to: Emission, /) -> Iterator[Command]:
         layer: WindowLayer[Any] = to.window_layer(op)
+        follower, tiling = to.follower(op), tiling_of(op, to.target, layer.window)
+        if isinstance(op, npu.ConvOp):
+            return conv_commands(layer, tiling, to.memories, follower)
         stream = matmul_commands if isinstance(op, npu.MatmulOp) else pool_commands
-        return stream(layer, tiling_of(op, to.target, layer.window), to.memories)
-
-
-class TileElementwise(TilePattern[npu.ElementwiseOp | npu.ScaleOp | npu.LutOp | npu.SigmoidOp]):
-    """Lower an element-wise operation, unless a convolution computes it."""
-
-    def commands(
-        self, op: npu.ElementwiseOp | npu.ScaleOp | npu.LutOp | npu.SigmoidOp, to: Emission, /
-    ) -> Iterator[Command]:
-        return iter(()) if op in to.computed else elementwise_commands(to.layer(op), to.memories)
+        return stream(layer, tiling, to.memories)
 
 
 STREAMS: dict[type[Operation], Callable[[Layer[Any], LocalMemories], Iterator[Command]]] = {
@@ -240,17 +222,21 @@ STREAMS: dict[type[Operation], Callable[[Layer[Any], LocalMemories], Iterator[Co
     npu.ResizeOp: resize_commands,
     npu.SoftmaxOp: softmax_commands,
     npu.LstmOp: lstm_commands,
+    **dict.fromkeys((npu.ElementwiseOp, npu.ScaleOp, npu.LutOp, npu.SigmoidOp), elementwise_commands),
 }
 
 
 class TileStream(TilePattern[npu.NpuTensorOp]):
-    """Lower an operation with a single tiling. Reject rows and cells that do not fit in the local memories."""
+    """Lower an operation with a single tiling, unless a convolution computes it.
+
+    Reject rows and cells that do not fit in the local memories.
+    """
 
     def handles(self, kind: type[Operation], /) -> bool:
         return kind in STREAMS
 
     def commands(self, op: npu.NpuTensorOp, to: Emission, /) -> Iterator[Command]:
-        return STREAMS[type(op)](to.layer(op), to.memories)
+        return iter(()) if op in to.computed else STREAMS[type(op)](to.layer(op), to.memories)
 
 
 class EndProgram(LoweringPattern[YieldOp]):
@@ -270,7 +256,7 @@ class NpuLowerToTilesPass(ProgramPatternPass):
 
     @classmethod
     def patterns(cls) -> Sequence[type[TilePattern[Any] | TileView | EndProgram]]:
-        return (TileView, TileConv, TileWindow, TileElementwise, TileStream, EndProgram)
+        return (TileView, TileWindow, TileStream, EndProgram)
 
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
         emission = Emission(ctx, job)

@@ -13,7 +13,7 @@ from odc_mlir.numerics import normalization
 from odc_mlir.numerics.fixed import code_range
 from odc_mlir.ops.spec import QuantParams
 from odc_mlir.runtime.kernels.attention import integer_rms_norm
-from odc_mlir.transforms.npu.lowering.products import per_channel, pointwise
+from odc_mlir.transforms.npu.lowering.products import row_sums
 from odc_mlir.transforms.npu.lowering.site import LowerToNpu, Site, blob_of, elements, product
 from odc_mlir.transforms.partition.rules.operator_checks import sides
 
@@ -115,18 +115,4 @@ def _mean(site: Site, squares: SSAValue, factor: normalization.Factor) -> SSAVal
         result = _codes(rows, 1, 1, 1, zero=normalization.LOW)
         total = npu.ReduceOp(npu.ReduceKind.SUM, image, result, zeros=(0, normalization.LOW), scale=scale, clamp=_ALL)
         return site.reshape(site.emit(total), (1, 1, rows, 1))
-    multiplier, exponent = factor
-    sums = pointwise(
-        squares,
-        kind,
-        blob_of(np.ones(count, np.int8)),
-        in_zero=0,
-        weight_zero=0,
-        out_zero=normalization.LOW,
-        clamp=_ALL,
-        bias=per_channel(np.zeros(1), 1),
-        multiplier=per_channel(np.array(multiplier), 1),
-        exponent=per_channel(np.array(exponent), 1),
-        weight_type=npu.CodeType.I8,
-    )
-    return site.emit(sums)
+    return site.emit(row_sums(squares, kind, (0, normalization.LOW), factor, _ALL))

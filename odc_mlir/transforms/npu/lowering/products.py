@@ -264,6 +264,23 @@ def pointwise(source: SSAValue, result_type: Attribute, weights: BlobAttr, **val
     return npu.ConvOp(source, result_type, kernel=(1, 1), weights=weights, **values)
 
 
+def row_sums(source: SSAValue, result_type: Attribute, zeros: Pair, scale: Pair, clamp: Pair) -> npu.ConvOp:
+    """Return the scaled sums of rows: a 1x1 convolution with weights of one. ``zeros``: of source and result."""
+    return pointwise(
+        source,
+        result_type,
+        blob_of(np.ones(npu.shape_of(source)[-1], np.int8)),
+        in_zero=zeros[0],
+        weight_zero=0,
+        out_zero=zeros[1],
+        clamp=clamp,
+        bias=npu.ChannelsAttr.of([0]),
+        multiplier=npu.ChannelsAttr.of([scale[0]]),
+        exponent=npu.ChannelsAttr.of([scale[1]]),
+        weight_type=npu.CodeType.I8,
+    )
+
+
 class LowerMatmulByConstant(LowerToNpu):
     """Lower BATCH_MATMUL of 8-bit codes by one constant right matrix to a 1x1 convolution."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from xdsl.ir import SSAValue
@@ -18,7 +19,7 @@ from odc_mlir.numerics.reduction import mean_params, sum_params
 from odc_mlir.numerics.softmax import softmax_params
 from odc_mlir.ops.spec import Node, QuantParams
 from odc_mlir.transforms.npu.lowering.decompositions import resize_lines
-from odc_mlir.transforms.npu.lowering.products import pointwise, window_of
+from odc_mlir.transforms.npu.lowering.products import row_sums, window_of
 from odc_mlir.transforms.npu.lowering.site import UNIT, LowerToNpu, Site, blob_of, pair_of, quant_of, tensor_of
 from odc_mlir.transforms.partition.rules.checks import image_padding
 from odc_mlir.transforms.partition.rules.operator_checks import ReductionShape, reduced, searched
@@ -37,98 +38,50 @@ class LowerPool2D(LowerToNpu):
         site.finish(npu.PoolOp(kind, site.operand(0), site.result_type, **window, clamp=site.clamp()))
 
 
-class LowerReduceMax(LowerToNpu):
-    """Lower REDUCE_MAX over the pixels of images to ``npu.reduce``."""
+class LowerReduceMaxMin(LowerToNpu):
+    """Lower REDUCE_MAX over the pixels of images to ``npu.reduce``. For REDUCE_MIN, codes are reversed."""
 
-    operators = ("REDUCE_MAX",)
-
-    def rewrite(self, site: Site) -> None:
-        site.finish(_largest(site, _image(site, _reduced(site.node))))
-
-
-class LowerReduceMin(LowerToNpu):
-    """Lower REDUCE_MIN to the maximum of reversed codes, reversed again."""
-
-    operators = ("REDUCE_MIN",)
+    operators = ("REDUCE_MAX", "REDUCE_MIN")
 
     def rewrite(self, site: Site) -> None:
-        source = reversed_codes(site, _image(site, _reduced(site.node)))
-        found = reversed_codes(site, site.emit(_largest(site, source)))
+        source = _image(site, _reduced(site.node))
+        if site.node.spec.name == "REDUCE_MAX":
+            site.finish(_largest(site, source))
+            return
+        found = reversed_codes(site, site.emit(_largest(site, reversed_codes(site, source))))
         site.finish(npu.ReshapeOp(found, site.result_type))
 
 
-class LowerRowSum(LowerToNpu):
-    """Lower MEAN and SUM along rows to a 1x1 convolution with weights of one."""
-
-    operators = ("MEAN", "SUM")
-
-    def applies(self, node: Node) -> bool:
-        return _reduced(node).inner == 1
-
-    def rewrite(self, site: Site) -> None:
-        run = _reduced(site.node)
-        columns = run.height * run.width
-        scale = _sum_scale(site, run)
-        line = site.reshape(_in_order(site, run), (1, 1, run.outer, columns))
-        site.finish(
-            pointwise(
-                line,
-                site.result_of_shape(1, 1, run.outer, 1),
-                blob_of(np.ones(columns, np.int8)),
-                in_zero=quant_of(site.info(0)).zero_point,
-                weight_zero=0,
-                out_zero=quant_of(site.result).zero_point,
-                clamp=site.clamp(),
-                bias=npu.ChannelsAttr.of([0]),
-                multiplier=npu.ChannelsAttr.of([scale[0]]),
-                exponent=npu.ChannelsAttr.of([scale[1]]),
-                weight_type=npu.CodeType.I8,
-            )
-        )
-
-
-class LowerImageSum(LowerToNpu):
-    """Lower MEAN and SUM over the pixels of images to ``npu.reduce``."""
+class LowerSum(LowerToNpu):
+    """Lower MEAN and SUM: along rows to a 1x1 convolution with weights of one, over pixels of images to a reduction."""
 
     operators = ("MEAN", "SUM")
 
     def rewrite(self, site: Site) -> None:
-        run = _reduced(site.node)
-        site.finish(
-            npu.ReduceOp(
-                npu.ReduceKind.SUM,
-                _image(site, run),
-                site.result_of_shape(run.outer, 1, 1, run.inner),
-                zeros=(pair_of(site.info(0))[1], pair_of(site.result)[1]),
-                scale=npu.ScaleAttr.of(*_sum_scale(site, run)),
-                clamp=site.clamp(),
-            )
-        )
+        run, scale = _reduced(site.node), _sum_scale(site)
+        zeros = pair_of(site.info(0))[1], pair_of(site.result)[1]
+        if run.inner == 1:
+            line = site.reshape(_in_order(site, run), (1, 1, run.outer, run.height * run.width))
+            site.finish(row_sums(line, site.result_of_shape(1, 1, run.outer, 1), zeros, scale, site.clamp()))
+            return
+        kind, given = site.result_of_shape(run.outer, 1, 1, run.inner), npu.ScaleAttr.of(*scale)
+        total = npu.ReduceOp(npu.ReduceKind.SUM, _image(site, run), kind, zeros=zeros, scale=given, clamp=site.clamp())
+        site.finish(total)
 
 
 class LowerSoftmax(LowerToNpu):
-    """Lower SOFTMAX of 8-bit codes. Instructions compute the exponentials."""
-
-    operators = ("SOFTMAX",)
-
-    def applies(self, node: Node) -> bool:
-        return node.results[0].dtype != "int16"
-
-    def rewrite(self, site: Site) -> None:
-        multiplier, exponent, diff_min = softmax_params(quant_of(site.info(0)).scale, site.node.options["beta"])
-        scale = npu.ScaleAttr.of(multiplier, exponent)
-        site.finish(npu.SoftmaxOp(site.operand(0), site.result_type, scale=scale, diff_min=diff_min))
-
-
-class LowerSoftmax16(LowerToNpu):
-    """Lower SOFTMAX of 16-bit codes. The exponentials come from a table."""
+    """Lower SOFTMAX. Instructions compute the exponentials of 8-bit codes. Those of 16-bit codes come from a table."""
 
     operators = ("SOFTMAX",)
 
     def rewrite(self, site: Site) -> None:
-        scale = npu.ScaleAttr.of(*softmax16_params(quant_of(site.info(0)).scale, site.node.options["beta"]))
-        table = blob_of(exponential_table().astype("<i2"))
-        site.finish(npu.SoftmaxOp(site.operand(0), site.result_type, scale=scale, table=table))
+        source, beta, values = quant_of(site.info(0)).scale, site.node.options["beta"], dict[str, Any]()
+        if site.result.dtype == "int16":
+            scale = list(softmax16_params(source, beta))
+            values["table"] = blob_of(exponential_table().astype("<i2"))
+        else:
+            *scale, values["diff_min"] = softmax_params(source, beta)
+        site.finish(npu.SoftmaxOp(site.operand(0), site.result_type, scale=npu.ScaleAttr.of(*scale), **values))
 
 
 class LowerImagePad(LowerToNpu):
@@ -158,7 +111,8 @@ def _largest(site: Site, source: SSAValue) -> npu.ReduceOp:
     return npu.ReduceOp(npu.ReduceKind.MAX, source, result, clamp=site.clamp("none"))
 
 
-def _sum_scale(site: Site, run: ReductionShape) -> tuple[int, int]:
+def _sum_scale(site: Site) -> tuple[int, int]:
+    run = _reduced(site.node)
     in_scale, out_scale = pair_of(site.info(0))[0], pair_of(site.result)[0]
     if site.node.spec.name == "MEAN":
         return mean_params(in_scale, out_scale, run.height * run.width)
