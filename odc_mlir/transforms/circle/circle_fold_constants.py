@@ -8,7 +8,7 @@ Before::
 After: ``%1`` is ``circle.const [1] : tensor<i32>``, and values computed from folded constants are folded as well.
 
 Not folded: operators with side effects, outputs, results over the size limit, element types smaller than a byte, and
-anything that the kernel rejects. Results of more than 4096 bytes (65536 with ``decode``, because the quantiser makes
+anything that the kernel rejects. Results of more than 4096 bytes (1 MiB with ``decode``, because the quantiser makes
 them smaller) are also not folded if they are more than four times as large as the operands. A DEQUANTIZE of more than
 4096 bytes is folded only if ``decode`` is set, because the quantised constant is smaller. Operators with ``odc.known``
 (a result for the fixed shapes only) and the users of these operators are kept.
@@ -34,7 +34,7 @@ from odc_mlir.support.locations import name_loc, value_name
 from odc_mlir.transforms.common.rewriting import OperatorPattern, PatternPass, apply_patterns_to, is_returned
 
 GROWTH = 4  # largest size of a folded constant, relative to the constants that it replaces
-ALWAYS_BYTES, ALWAYS_DECODED_BYTES = 4096, 65536  # size up to which results are folded regardless of operand sizes
+ALWAYS_BYTES, ALWAYS_DECODED_BYTES = 4096, 1 << 20  # size up to which results are folded regardless of operand sizes
 LIMIT_BYTES = 16 << 20
 
 # Operators that read the shape of the operand, not the contents.
