@@ -21,6 +21,8 @@ The canonicalization patterns of operators, which ``canonicalize`` applies as we
 In addition, if a fully connected layer reads an image that is transposed to channels first and flattened, the pass
 permutes the layer's weights instead. Floating-point sums in the other order may round differently. Quantised results
 are bit-exact. A function result stays the result of its operator.
+
+Operators that move floats between DEQUANTIZE and element-wise operators, for example SPLIT, move the codes instead.
 """
 
 from __future__ import annotations
@@ -29,24 +31,31 @@ from collections.abc import Sequence
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
 from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, tensor_facts
-from odc_mlir.ops.spec import Shape
-from odc_mlir.support.locations import name_loc
+from odc_mlir.dialects.circle_types import with_shape
+from odc_mlir.ops.dtypes import CODE_DTYPES
+from odc_mlir.ops.spec import Shape, Trait
+from odc_mlir.support.locations import name_loc, names_loc, value_name
 from odc_mlir.transforms.circle.rewrites.canonical import canonicalization_patterns
 from odc_mlir.transforms.circle.rewrites.layout import is_simple
 from odc_mlir.transforms.common.rewriting import (
+    VIEWS,
     OperatorPattern,
     PatternPass,
     WeightedLayer,
+    activation,
     apply_patterns,
     constant,
     constant_name,
+    is_real,
+    is_same_element,
     is_stored_whole,
     is_used_once,
+    operator,
     producer,
     shape_of,
 )
@@ -59,10 +68,10 @@ class CircleSimplifyPass(PatternPass):
 
     @classmethod
     def patterns(cls) -> Sequence[type[RewritePattern]]:
-        return (*map(type, canonicalization_patterns()), OrderOfRows)
+        return (*map(type, canonicalization_patterns()), OrderOfRows, MoveCodes)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        apply_patterns(op, [*canonicalization_patterns(), OrderOfRows()])
+        apply_patterns(op, [*canonicalization_patterns(), OrderOfRows(), MoveCodes()])
 
 
 class OrderOfRows(OperatorPattern):
@@ -93,6 +102,47 @@ class OrderOfRows(OperatorPattern):
         view.operands[0] = turned.operands[0]
         rewriter.erase(turned)
         rewriter.notify_op_modified(op)
+
+
+class MoveCodes(OperatorPattern):
+    """Move the codes before DEQUANTIZE instead of its floats if element-wise operators read the floats.
+
+    A DEQUANTIZE of a QUANTIZE stays: such pairs state how to quantise a float model.
+    """
+
+    names = frozenset(
+        (*VIEWS, "CONCATENATION", "GATHER", "PACK", "PAD", "REVERSE_V2", "SLICE", "SPLIT", "SPLIT_V", "STRIDED_SLICE")
+        + ("TILE", "TRANSPOSE", "UNPACK")
+    )
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        floats = dict.fromkeys(value for value in op.operands if is_real(value))
+        codes = {value: made.operands[0] for value in floats if (made := producer(value, "DEQUANTIZE")) is not None}
+        if not codes or len(codes) < len(floats) or activation(op) != "none":
+            return
+        if not all(self._is_reader(use.operation) for result in op.results for use in result.uses):
+            return
+        first = next(iter(codes.values()))
+        if not all(_is_computed_code(value) and is_same_element(value, first) for value in codes.values()):
+            return
+        moved = type(op).create(
+            operands=[codes.get(value, value) for value in op.operands],
+            result_types=[with_shape(first.type, shape_of(result)) for result in op.results],
+            properties=op.properties,
+            attributes=dict(op.attributes),
+            location=names_loc([f"{value_name(result)}/codes" for result in op.results]),
+        )
+        back = [operator("DEQUANTIZE", [new], old) for new, old in zip(moved.results, op.results, strict=True)]
+        rewriter.replace(op, [moved, *back], [item.results[0] for item in back])
+
+    def _is_reader(self, op: Operation) -> bool:
+        return isinstance(op, CircleOp) and (op.SPEC.name in self.names or Trait.ELEMENTWISE in op.SPEC.traits)
+
+
+def _is_computed_code(value: SSAValue) -> bool:
+    dtype, _, quant, _ = tensor_facts(value.type)
+    is_code = dtype in CODE_DTYPES and quant is not None and quant.per_tensor
+    return is_code and constant(value) is None and producer(value, "QUANTIZE") is None
 
 
 def _is_rows(weights: SSAValue) -> bool:

@@ -162,3 +162,48 @@ func.func @lowest(%x: tensor<1x2x!quant.uniform<i8:f32, 0.5:3>>) -> tensor<1x2x!
 // CHECK-SAME: %[[X:[^:]*]]:
 // CHECK: %[[Y:.*]] = circle.maximum(%[[X]],
 // CHECK-NEXT: circle.minimum(%[[Y]],
+
+// -----
+
+// Parts of a dequantised value are parts of its codes.
+func.func @codes(%x: tensor<1x4x!quant.uniform<i8:f32, 0.5:3>>) -> (tensor<1x2xf32>, tensor<1x2xf32>) {
+  %axis = circle.const [1] : tensor<i32>
+  %0 = circle.dequantize(%x) : (tensor<1x4x!quant.uniform<i8:f32, 0.5:3>>) -> tensor<1x4xf32>
+  %1, %s = circle.split(%axis, %0) {num_splits = 2} : (tensor<i32>, tensor<1x4xf32>) -> (tensor<1x2xf32>, tensor<1x2xf32>)
+  %2 = circle.abs(%1) : (tensor<1x2xf32>) -> tensor<1x2xf32>
+  %3 = circle.relu(%s) : (tensor<1x2xf32>) -> tensor<1x2xf32>
+  func.return %2, %3 : tensor<1x2xf32>, tensor<1x2xf32>
+}
+// CHECK-LABEL: func.func @codes(
+// CHECK-SAME: %[[X:[^:]*]]:
+// CHECK: %[[A:.*]], %[[B:.*]] = circle.split({{.*}}, %[[X]])
+// CHECK-DAG: %[[C:.*]] = circle.dequantize(%[[A]])
+// CHECK-DAG: %[[D:.*]] = circle.dequantize(%[[B]])
+// CHECK-DAG: circle.abs(%[[C]])
+// CHECK-DAG: circle.relu(%[[D]])
+
+// -----
+
+// Left alone: a layer reads the floats, the pair states how to quantise a float model, the operands' units differ.
+func.func @floats(%x: tensor<1x4xf32>, %y: tensor<1x4x!quant.uniform<i8:f32, 0.5:3>>, %z: tensor<1x4x!quant.uniform<i8:f32, 0.25:3>>) -> (tensor<4x4xf32>, tensor<1x4xf32>, tensor<1x8xf32>) {
+  %p = circle.const [1] : tensor<1xi32>
+  %0 = circle.dequantize(%y) : (tensor<1x4x!quant.uniform<i8:f32, 0.5:3>>) -> tensor<1x4xf32>
+  %1 = circle.reverse_v2(%0, %p) : (tensor<1x4xf32>, tensor<1xi32>) -> tensor<1x4xf32>
+  %2 = circle.batch_matmul(%1, %1) {adjoint_lhs = true} : (tensor<1x4xf32>, tensor<1x4xf32>) -> tensor<4x4xf32>
+  %3 = circle.quantize(%x) : (tensor<1x4xf32>) -> tensor<1x4x!quant.uniform<i8:f32, 0.5:3>>
+  %4 = circle.dequantize(%3) : (tensor<1x4x!quant.uniform<i8:f32, 0.5:3>>) -> tensor<1x4xf32>
+  %5 = circle.reverse_v2(%4, %p) : (tensor<1x4xf32>, tensor<1xi32>) -> tensor<1x4xf32>
+  %6 = circle.relu(%5) : (tensor<1x4xf32>) -> tensor<1x4xf32>
+  %7 = circle.dequantize(%z) : (tensor<1x4x!quant.uniform<i8:f32, 0.25:3>>) -> tensor<1x4xf32>
+  %8 = circle.concatenation(%0, %7) {axis = 1} : (tensor<1x4xf32>, tensor<1x4xf32>) -> tensor<1x8xf32>
+  %9 = circle.relu(%8) : (tensor<1x8xf32>) -> tensor<1x8xf32>
+  func.return %2, %6, %9 : tensor<4x4xf32>, tensor<1x4xf32>, tensor<1x8xf32>
+}
+// CHECK-LABEL: func.func @floats(
+// CHECK: %[[R:.*]] = circle.reverse_v2({{.*}} -> tensor<1x4xf32>
+// CHECK-NEXT: circle.batch_matmul(%[[R]], %[[R]])
+// CHECK: circle.quantize
+// CHECK-NEXT: circle.dequantize
+// CHECK-NEXT: circle.reverse_v2
+// CHECK: circle.dequantize
+// CHECK-NEXT: circle.concatenation

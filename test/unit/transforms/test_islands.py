@@ -70,6 +70,36 @@ def test_operators_with_several_quantised_results_are_copied() -> None:
         np.testing.assert_array_equal(found, wanted)
 
 
+HALF = "tensor<1x16x16x2xf32>"
+HALF_UNSIGNED = UNSIGNED.replace("16x4x", "16x2x")
+
+
+def test_moved_floats_are_moved_codes() -> None:
+    """Parts of a dequantised value that become functions of codes, one part after two moves."""
+    text = f"""
+    func.func @main(%x: {SIGNED}) -> ({HALF_UNSIGNED}, {SIGNED}) {{
+      %r = circle.relu(%x) : ({SIGNED}) -> {SIGNED}
+      %axis = circle.const [3] : tensor<i32>
+      %order = circle.const [0, 2, 1, 3] : tensor<4xi32>
+      {START.replace("SOURCE", SIGNED)}
+      %p0, %p1 = circle.split(%axis, %d) {{num_splits = 2}} : (tensor<i32>, {REAL}) -> ({HALF}, {HALF})
+      %g = circle.gelu(%p0) : ({HALF}) -> {HALF}
+      %q = circle.quantize(%g) : ({HALF}) -> {HALF_UNSIGNED}
+      %t = circle.transpose(%p1, %order) : ({HALF}, tensor<4xi32>) -> {HALF}
+      %b = circle.concatenation(%t, %p1) {{axis = 3}} : ({HALF}, {HALF}) -> {REAL}
+      %s = circle.quantize(%b) : ({REAL}) -> {SIGNED}
+      func.return %q, %s : {HALF_UNSIGNED}, {SIGNED}
+    }}"""
+    module = parse_module(make_context(), text)
+    package = odc_mlir.compile(module)
+    assert (package.report["host_op_count"], package.report["segment_count"]) == (0, 1)
+    codes = np.arange(1024).astype(np.int8).reshape(1, 16, 16, 4)
+    for found, wanted in zip(
+        odc_mlir.run(package, [codes]), odc_mlir.run(module, [codes], backend="host"), strict=True
+    ):
+        np.testing.assert_array_equal(found, wanted)
+
+
 @pytest.mark.parametrize("storage", ["i8", "u8", "i16"])
 @pytest.mark.parametrize("name", ["prelu", "sub", "squared_difference", "mul", "leaky_relu"])
 def test_operators_on_codes_differ_by_one_code(name: str, storage: str) -> None:
