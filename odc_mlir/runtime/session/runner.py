@@ -267,8 +267,12 @@ class Runner:
         if len(values) != len(plain) or not plain:
             return None
         shapes = loader.input_shapes
-        expected = not shapes or all(getattr(values[i], "shape", None) == shape for i, shape in shapes.items())
-        results = self._direct(values) if expected else None
+        results = None
+        for index, chosen in shapes.items():
+            if getattr(values[index], "shape", None) != chosen:
+                break
+        else:
+            results = self._direct(values)
         if results is None:
             for index, (value, (dtype, shape)) in enumerate(zip(values, plain, strict=True)):
                 wanted = shapes.get(index, shape) if shapes else shape

@@ -7,6 +7,7 @@ gap after a buffer. Moves by index maps write only elements of the result.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from xdsl.dialects.builtin import i8, i16, i32, i64
 from xdsl.ir import Attribute, SSAValue
@@ -137,20 +138,15 @@ def _buffers(options: Options) -> dict[str, Attribute]:
 
 def copy_run(w: Loops, source: SSAValue, target: SSAValue, count: SSAValue, size: int, *, single: bool) -> None:
     """Copy ``count`` neighbouring elements. ``single`` copies single elements. This is faster for few elements."""
-    lanes = CHUNK // size
 
-    def chunk(k: SSAValue) -> None:
-        w.store_lanes(w.load_lanes(w["input"], w.add(source, k), lanes), w["output"], w.add(target, k))
+    def chunk(k: SSAValue, step: int) -> None:
+        w.store_lanes(w.load_lanes(w["input"], w.add(source, k), step), w["output"], w.add(target, k))
 
-    def element(k: SSAValue) -> None:
-        w.store(w.load(w["input"], w.add(source, k)), w["output"], w.add(target, k))
-
-    if single:
-        w.each(0, count, 1, element)
-        return
-    whole = w.sub(count, w.logical_and(count, lanes - 1))
-    w.each(0, whole, lanes, chunk)
-    w.each(whole, count, 1, element)
+    begin = w.constant(0)
+    for step in (1,) if single else (CHUNK // size, max(1, CHUNK // 4 // size), 1):
+        end = count if step == 1 else w.sub(count, w.logical_and(count, step - 1))
+        w.each(begin, end, step, partial(chunk, step=step))
+        begin = end
 
 
 def _box(options: Options) -> Parameters:
