@@ -12,9 +12,11 @@ import pytest
 
 import odc_mlir
 from helpers.data import GoldenModel, golden_models
+from helpers.models import model_bytes
 from helpers.native import skip_unless_it_runs
 from helpers.networks import RANGES, RandomNetwork
 from helpers.operator_cases import CASES, inputs_of, module_of
+from helpers.sessions import unary
 from odc_mlir.errors import InputError, OptionError, UnsupportedError
 from odc_mlir.formats import package as package_files
 from odc_mlir.interpreters.module import run_module
@@ -264,3 +266,21 @@ def test_repeated_runs_of_a_session_follow_the_inputs(tmp_path: Path) -> None:
         session.set_execute_config("PROFILE")
         session.infer([batches[2]])
         assert session.save_profile().stat().st_size > 0
+
+
+def test_later_runs_keep_the_outputs_that_a_caller_holds() -> None:
+    """Large outputs are not copied: their memory is used again as soon as nobody holds it."""
+    shape, count = (200, 200), 5
+    inputs = [np.full(shape, number, np.float32) for number in range(count)]
+    package = odc_mlir.compile(model_bytes(unary("NEG", shape=shape)), target="cpu")
+    with Session(package, strict=True) as session:
+        whole = [session.infer([given])[0] for given in inputs]
+        rows = [session.infer([given])[0][1:2] for given in inputs]
+        session.infer([np.full(shape, 99, np.float32)])
+        for number in range(count):
+            assert (whole[number] == -number).all()
+            assert (rows[number] == -number).all()
+        places = set()
+        for given in inputs * 3:
+            places.add(session.infer([given])[0].ctypes.data)
+        assert len(places) <= 2

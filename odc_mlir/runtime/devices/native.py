@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -28,6 +29,8 @@ from odc_mlir.runtime.execution.team import Team
 from odc_mlir.runtime.execution.units import DirectRun, Step, Values
 from odc_mlir.targets import cpu
 
+_LARGE_BYTES = 1 << 16  # size from which the system's new memory costs more than a copy
+_UNUSED = 2  # references to memory that nobody holds: of its aligned part in the pool, and of an argument
 _NOT_ALLOWED = "an input or a computed index is outside the tensor that it indexes"
 
 
@@ -54,6 +57,15 @@ class NativeProgram:
             for port, part in zip((*segment.inputs, *segment.outputs), buffers, strict=True)
         ]
         self._ins, self._outs = views[: len(segment.inputs)], views[len(segment.inputs) :]
+        addresses = self._addresses[len(views) - len(self._outs) :]
+        found = [
+            _LargeOutput(view, segment, address) if view.nbytes >= _LARGE_BYTES else None
+            for view, address in zip(self._outs, addresses, strict=False)
+        ]
+        self._large = [item for item in found if item is not None]
+        self._results: list[Callable[[], Array]] = [
+            view.copy if item is None else item.take for view, item in zip(self._outs, found, strict=True)
+        ]
 
     def divide(self, team: Team) -> None:
         """Use the threads of ``team`` in further runs, if any layer is large enough."""
@@ -81,7 +93,8 @@ class NativeProgram:
 
     def direct(self, reads: Sequence[int], writes: Sequence[int]) -> DirectRun:
         """Return the function that runs the segment on the inputs ``reads`` and returns the outputs ``writes``."""
-        compute, outs = self._compute, [self._outs[place] for place in writes]
+        compute, outs = self._compute, [self._results[place] for place in writes]
+        large = self._large
         ins = [(self._ins[place], self._ins[place].dtype, self._ins[place].shape) for place in reads]
 
         def run(inputs: Sequence[Array]) -> list[Array] | None:
@@ -91,11 +104,34 @@ class NativeProgram:
                 if type(value) is not np.ndarray or value.dtype != dtype or value.shape != shape:
                     return None
                 target[...] = value  # np.copyto takes twice the time for small arrays
+            for item in large:
+                item.renew()
             if compute():
                 raise InputError(_NOT_ALLOWED)
-            return list(map(np.ndarray.copy, outs))
+            return [give() for give in outs]
 
         return run
+
+
+class _LargeOutput:
+    """Memory of a large output, which the caller receives without a copy. Memory that nobody holds is used again."""
+
+    def __init__(self, view: Array, segment: NativeSegment, address: ctypes.c_void_p) -> None:
+        self._view, self._segment, self._address = view, segment, address
+        self._pool: list[Array] = []
+        self._next = view
+
+    def renew(self) -> None:
+        """Let the segment write to memory that no caller holds."""
+        found = next((raw for raw in self._pool if sys.getrefcount(raw.base) <= _UNUSED), None)
+        if found is None:
+            found = _buffer(self._view.nbytes, self._segment)
+            self._pool = [*self._pool[-1:], found]
+        self._next, self._address.value = found, found.ctypes.data
+
+    def take(self) -> Array:
+        """Return the output of the last run."""
+        return self._next[: self._view.nbytes].view(self._view.dtype).reshape(self._view.shape)
 
 
 class _Parts:
