@@ -39,7 +39,7 @@ LINE_BUDGETS = {
     TOP_LEVEL: 4_495,
     "transforms/partition": 3_580,
     "isa": 2_940,
-    "runtime": 2_565,
+    "runtime": 2_605,
     "runtime/session": 3_080,
     "runtime/execution": 2_530,
     "calibration": 1_710,

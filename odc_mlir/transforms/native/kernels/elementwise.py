@@ -114,14 +114,10 @@ def combine_codes(w: Loops, helpers: Helpers, *, operation: int, left: int, wide
         centred = w.sub(w.widen(codes, SUMS) if wide else w.widen_unsigned(codes, SUMS), zero)
         if operation == PRODUCT:
             return centred
-        if wide and not shifted:
-            return w.call(helpers["scale"], w.shift_left(centred, left), q, rounding, half, shift)
-        if not shifted:  # the rounded high half of ``(centred << left) * q``, by products of at most 32 bits
-            high, low = w.shift_left(w.shift_right(q, 16), left - 15), w.logical_and(q, 0xFFFF)
-            rest = w.shift_right(w.add(w.mul(centred, low), 1 << (30 - left)), 31 - left)
-            centred = w.add(w.mul(centred, high), rest)
-        sign = w.logical_and(w.shift_right(centred, 31), rounding)
-        return w.shift_right(w.add(w.add(centred, sign), half), shift)
+        if shifted:
+            sign = w.logical_and(w.shift_right(centred, 31), rounding)
+            return w.shift_right(w.add(w.add(centred, sign), half), shift)
+        return w.call(helpers["scale"], w.shift_left(centred, left), q, rounding, half, shift)
 
     def chunk(first: SSAValue, second: SSAValue) -> SSAValue:
         whole = combine(part(first, numbers[:size]), part(second, numbers[size : 2 * size]))

@@ -184,29 +184,27 @@ def _joint(node: Node, axes: _Axes, pads: Sequence[int]) -> EmitCalls:
     """Plan a transposed convolution of codes: the ``sh * sw`` pixels per input pixel are channels of a convolution."""
     weights, x, out, result = node.operand(1), node.operand(2), node.results[0], [axis[3] for axis in axes]
     (images, height, width, channels), outputs = x.static_shape, weights.static_shape[0]
-    grid, border, places = [], [], []
+    grid, border, ways, stride = [], [], [], [axis[2] for axis in axes]
     for (size, taps, step, length), pad in zip(axes, pads, strict=True):
-        before, ahead = (taps - 1 - pad) // step, (step - 1 + pad) // step  # neighbours of a pixel in the window
+        neighbours, phase = np.divmod(np.arange(taps) - pad, step)  # of a tap: the input pixel, seen from the result's
+        before, ahead = int(neighbours.max()), -int(neighbours.min())
         if before < 0:
             raise refusal(node, "a result that omits taps has no native kernel")
         grid.append(-(-length // step))
         border.append((before, max(0, grid[-1] + ahead - size)))
-        # the tap of a phase and a neighbour, in a filter with a border of zeros
-        own = np.arange(step)[:, None] + pad + step * np.arange(before, -ahead - 1, -1)
-        places.append(np.where((own < 0) | (own >= taps), taps, own))
-    stride, window = [axis[2] for axis in axes], (places[0].shape[1], places[1].shape[1])
+        ways.append((phase, before - neighbours, before + ahead + 1))
+    (rows, above, high), (columns, left, wide) = ways
     phases, quant = math.prod(stride), weights.quant
-    wide = np.empty((outputs, axes[0][1] + 1, axes[1][1] + 1, channels), weights.info.numpy)
-    wide[...] = 0 if quant is None else np.reshape(quant.zero_points, (-1, 1, 1, 1))
-    wide[:, :-1, :-1] = weights.array()
-    turned = wide[:, places[0][:, None, :, None], places[1][None, :, None, :]].transpose(1, 2, 0, 3, 4, 5)
-    filters = _phased(weights, turned.reshape(-1, *window, channels), phases)
+    filters = np.empty((*stride, outputs, high, wide, channels), weights.info.numpy)
+    filters[...] = 0 if quant is None else np.reshape(quant.zero_points, (-1, 1, 1, 1))
+    filters[rows[:, None], columns, :, above[:, None], left] = weights.array().transpose(1, 2, 0, 3)
+    taken = _phased(weights, filters.reshape(-1, high, wide, channels), phases)
     biases = [
         None if bias is None else _phased(bias, np.tile(bias.array(), phases), phases) for bias in node.operands[3:]
     ]
     joint = replace(out, shape=(images, *grid, phases * outputs))
-    windows = Windows((images, height, width, channels), window, (1, 1), (1, 1), (grid[0], grid[1]), *border)
-    product = _product(replace(node, operands=(x, filters, *biases), results=(joint,)), windows)
+    windows = Windows((images, height, width, channels), (high, wide), (1, 1), (1, 1), (grid[0], grid[1]), *border)
+    product = _product(replace(node, operands=(x, taken, *biases), results=(joint,)), windows)
     found = np.arange(count(joint), dtype=np.int32).reshape(-1, *grid, *stride, outputs).transpose(0, 1, 3, 2, 4, 5)
     sizes = [size * step for size, step in zip(grid, stride, strict=True)]
     if sizes != result:
