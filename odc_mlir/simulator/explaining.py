@@ -4,8 +4,8 @@ A byte is live from the start of the instruction that writes it to the end of th
 Inputs are live from cycle 0, outputs to the end. Copies of constants count. Constants stored in SRAM do not count.
 
 ``explain(program)`` divides the critical path of a run among the operators of the model. It also runs the same program
-on machines with more of the limiting resource. These estimates are lower bounds, because a new compilation could gain
-more.
+on machines with more of the limiting resource. A compilation for these machines that prefers the fewest cycles gives at
+most these cycles.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def help_text(layer: Mapping[str, Any]) -> str:
 def explanation_lines(
     causes: Mapping[str, float], what_if: Mapping[str, Mapping[str, Any]], cycles: int
 ) -> Iterator[str]:
-    """Yield lines with an inference's cycles by cause, and the effect of machine changes."""
+    """Yield lines with an inference's cycles by cause, and cycles on better machines (upper bounds)."""
     if not causes or not cycles:
         return
     shown = list(causes.items())[:_CAUSES_SHOWN]
@@ -62,7 +62,8 @@ def explanation_lines(
     for what in sorted(what_if.values(), key=lambda what: what["cycles"]):
         if 0 < what["cycles"] < cycles:
             speedup = f"{cycles / what['cycles']:.2f}x"
-            yield f"with {what['text']}: {count_text(what['cycles'], 'cycles')} ({speedup})"
+            found = count_text(what["cycles"], "cycles")
+            yield f"with {what['text']}, compiled with --prefer fewest-cycles: at most {found} ({speedup})"
 
 
 def memory_lines(report: Mapping[str, Any]) -> Iterator[str]:

@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 from odc_mlir.errors import AllocationError
 from odc_mlir.isa.fields import Queue, Runs, Space
 from odc_mlir.isa.immediates import Immediates
-from odc_mlir.targets import Target
+from odc_mlir.targets import MemoryPort, Target
 from odc_mlir.transforms.npu.schedule import cost
 from odc_mlir.transforms.npu.schedule.arena import Interval, allocate, busiest, end_of, live_intervals
 from odc_mlir.transforms.npu.schedule.hazards import Latest
@@ -28,12 +28,11 @@ from odc_mlir.transforms.npu.schedule.program import Buffer, Command
 SMALLEST_CHUNK = 512
 LARGEST_CHUNK = 16_384
 CHUNKS_AT_A_TIME = 4  # chunks that fit in a small arena, because some are read while others arrive
-GROWTH = 4  # limit of a chunk: 1/GROWTH of the bytes before and after it, so that the first and last layers wait less
-# An item of at most 1/SPILL of a chunk limit may exceed it, because a separate copy would waste part of a burst.
-SPILL = 4
+SHARE = 0.33  # limit of a chunk, as a share of the bytes before it and after its start: first and last layers wait less
 # Constants stay off-chip if the estimated time falls below this share, with a narrow and with a wide off-chip port.
 NARROW_GAIN, WIDE_GAIN = 0.99, 0.975
-FEW_COPIES, MANY_COPIES = 0.25, 0.625  # shares of the copy queue's depth at which a batch of copies starts and ends
+COPY_CYCLES = 64  # time that a separate copy costs, apart from its bytes
+FEW_COPIES, MANY_COPIES = 0.5, 0.625  # shares of the copy queue's depth at which a batch of copies starts and ends
 
 
 Room = Literal["best", "all", "rest", "none"]  # arena bytes that constants may use
@@ -133,7 +132,7 @@ def prefetch_constants(
     items = _items(commands, reads, target.offchip.burst_bytes)
 
     def schedule(most: int) -> _Schedule:
-        chunks = _chunks(items, min(LARGEST_CHUNK, most // CHUNKS_AT_A_TIME))
+        chunks = _chunks(items, min(LARGEST_CHUNK, most // CHUNKS_AT_A_TIME), target.offchip)
         found = _Schedule(_place(chunks, intervals, (most, sram_bytes), held_bytes, alignment), target)
         for index, (item, earlier) in enumerate(zip(commands, before, strict=True)):
             found.visit(index, item, earlier, reads.get(index, ()))
@@ -178,22 +177,24 @@ def arena_too_small(intervals: Sequence[Interval[Buffer]], used: int, limit: int
     return too_small(text, used + held, limit + held)
 
 
-def _chunks(items: Sequence[PrefetchedConstant], largest: int) -> list[Chunk]:
-    groups: list[list[PrefetchedConstant]] = []
-    total, left, size = 0, sum(item.buffer.size for item in items), 0
-    for item in items:
-        more = item.buffer.size
-        limit = min(largest, max(SMALLEST_CHUNK, min(total, left) // GROWTH))
-        fits = size + more <= limit or (size < limit and more <= limit // SPILL)
-        if groups and fits and not item.required and not groups[-1][-1].required:
-            groups[-1].append(item)
-            size += more
-        else:
-            groups.append([item])
-            size = more
-        total += more
-        left -= more
-    return [Chunk(group) for group in groups]
+def _chunks(items: Sequence[PrefetchedConstant], largest: int, port: MemoryPort) -> list[Chunk]:
+    """Divide ``items`` into chunks with the least overhead per byte: unused parts of bursts, and time of the copy."""
+    ends = [0, *accumulate(item.buffer.size for item in items)]
+    found: list[Chunk] = []
+    start = 0
+    while start < len(items):
+        limit = min(largest, max(SMALLEST_CHUNK, SHARE * min(ends[start], ends[-1] - ends[start])))
+        best, least = start + 1, math.inf
+        for end in range(start + 1, len(items) + 1):
+            size, alone = ends[end] - ends[start], items[start].required or items[end - 1].required
+            if end > start + 1 and (alone or size > limit):
+                break
+            waste = (-size % port.burst_bytes + COPY_CYCLES * port.bytes_per_cycle) / size
+            if waste <= least:
+                best, least = end, waste
+        found.append(Chunk(list(items[start:best])))
+        start = best
+    return found
 
 
 Reads = dict[int, list[Buffer]]

@@ -13,7 +13,7 @@ from odc_mlir import targets
 from odc_mlir.isa.fields import Space
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.hazards import dependences
-from odc_mlir.transforms.npu.schedule.prefetch import LARGEST_CHUNK, SPILL, ConstantCopy, Room, prefetch_constants
+from odc_mlir.transforms.npu.schedule.prefetch import LARGEST_CHUNK, ConstantCopy, Room, prefetch_constants
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, command
 
 TARGET = targets.load("npu-128")
@@ -40,13 +40,19 @@ def sizes_of(copies: Sequence[ConstantCopy]) -> list[int]:
     return [copy.size for copy in copies]
 
 
-@example([LARGEST_CHUNK // SPILL] * 60)
-@given(st.lists(st.integers(1, LARGEST_CHUNK // SPILL), min_size=1, max_size=60))
+@example([LARGEST_CHUNK // 4] * 60)
+@given(st.lists(st.integers(1, LARGEST_CHUNK), min_size=1, max_size=60))
 @settings(max_examples=30)
 def test_small_constants_are_merged_into_chunks_that_end(sizes: list[int]) -> None:
     moved = sizes_of(prefetched(loads(sizes), CAPACITY))
     assert sum(moved) == sum(sizes)
-    assert max(moved) < LARGEST_CHUNK + LARGEST_CHUNK // SPILL
+    assert max(moved) <= LARGEST_CHUNK
+
+
+def test_a_chunk_ends_where_a_burst_ends() -> None:
+    assert TARGET.offchip.burst_bytes == 128
+    assert sizes_of(prefetched(loads([300, 84, 60]), CAPACITY)) == [384, 60]
+    assert sizes_of(prefetched(loads([300, 84, 128]), CAPACITY)) == [512]
 
 
 def test_a_large_constant_is_copied_alone() -> None:
