@@ -180,8 +180,7 @@ def arena_too_small(intervals: Sequence[Interval[Buffer]], used: int, limit: int
 def _chunks(items: Sequence[PrefetchedConstant], largest: int, port: MemoryPort) -> list[Chunk]:
     """Divide ``items`` into chunks with the least overhead per byte: unused parts of bursts, and time of the copy."""
     ends = [0, *accumulate(item.buffer.size for item in items)]
-    found: list[Chunk] = []
-    start = 0
+    start, found = 0, list[Chunk]()
     while start < len(items):
         limit = min(largest, max(SMALLEST_CHUNK, SHARE * min(ends[start], ends[-1] - ends[start])))
         best, least = start + 1, math.inf
