@@ -190,7 +190,7 @@ def test_strict(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["--max-drop", "1"], "--max-drop is for quantising"),
         (["--io", "float"], "--io is for quantising"),
         (["--allow-accuracy-loss"], "--allow-accuracy-loss is for quantising"),
-        (["--target", "npu-9000"], "unknown target 'npu-9000'; use one of"),
+        (["--target", "machine-9"], "unknown target 'machine-9'; use one of"),
         (["--target", "npu256"], "unknown target 'npu256'; did you mean 'npu-256'? use one of"),
         (["--sram-limit", "0"], "--sram-limit is 0, expected a positive number of bytes"),
         (["--stage", "no-such-stage"], "unknown stage 'no-such-stage'; use one of circle,"),
