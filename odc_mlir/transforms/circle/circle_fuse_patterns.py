@@ -13,7 +13,8 @@ After: ``%3 = circle.hard_swish(%x)``, with one range to quantise instead of fou
 - RELU, RELU6 and RELU_N1_TO_1 from MAXIMUM and MINIMUM with constants
 - LEAKY_RELU from ``max(x, a * x)``, PRELU from ``relu(x) + a * (x - |x|) / 2`` or ``relu(x) - a * relu(-x)``
 - FULLY_CONNECTED from the sum of two with the same input
-- ``x / sqrt(y)`` becomes ``x * rsqrt(y)``, ``1 / sqrt(y)`` becomes ``rsqrt(y)``
+- ``x / sqrt(y)`` becomes ``x * rsqrt(y)``, ``1 / sqrt(y)`` becomes ``rsqrt(y)``, and a quotient by several constants
+  becomes a product with their reciprocals
 - with ``circle``, RMS_NORM from a product with the inverse root of a mean square, followed by a factor per channel, and
   from a quotient by the root of a sum of squares. INSTANCE_NORM of images is split into simpler operators.
 
@@ -72,7 +73,7 @@ class CircleFusePatternsPass(PatternPass):
 
     @classmethod
     def patterns(cls) -> Sequence[type[RewritePattern]]:
-        return (Swish, Gelu, Clamp, LeakyRelu, Prelu, Rsqrt, RsqrtProduct, SumOfLayers, *_OF_CIRCLE)
+        return (Swish, Gelu, Clamp, LeakyRelu, Prelu, Rsqrt, RsqrtProduct, Reciprocals, SumOfLayers, *_OF_CIRCLE)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         apply_patterns(op, [kind() for kind in self.patterns() if self.circle or kind not in _OF_CIRCLE])
@@ -338,6 +339,18 @@ class RsqrtProduct(_RealPattern):
             inverse = operator("RSQRT", root.operands, root.results[0])
             product = operator("MUL", [op.operands[0], inverse.results[0]], op.results[0])
             rewriter.replace(op, [inverse, product])
+
+
+class Reciprocals(_RealPattern):
+    """Replace DIV by several constants by MUL. The NPU has a table only for a quotient by one constant."""
+
+    names = frozenset({"DIV"})
+
+    def fuse(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        divisors = real_constant(op.operands[1])
+        if divisors is not None and divisors.size > 1 and np.abs(divisors).min() > 1 / np.finfo(np.float32).max:
+            factors = real(1 / divisors.astype(np.float64), f"{value_name(op.results[0])}/reciprocals")
+            rewriter.replace(op, [factors, operator("MUL", [op.operands[0], factors.result], op.results[0])])
 
 
 def _divisor_root(division: CircleOp) -> CircleOp | None:

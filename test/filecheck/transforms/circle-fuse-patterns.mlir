@@ -164,3 +164,21 @@ func.func @heads(%x: tensor<1x2xf32>, %z: tensor<1x2xf32>) -> (tensor<1x2xf32>, 
 // CHECK: circle.fully_connected
 // CHECK: circle.fully_connected
 // CHECK: circle.add
+
+// -----
+
+// A quotient by several constants is a product; others stay: one constant, a divisor without reciprocal.
+func.func @quotients(%x: tensor<1x2xf32>) -> (tensor<1x2xf32>, tensor<1x2xf32>, tensor<1x2xf32>) {
+  %c = circle.const [2.0, 4.0] : tensor<2xf32>
+  %one = circle.const [2.0] : tensor<f32>
+  %zero = circle.const [2.0, 0.0] : tensor<2xf32>
+  %0 = circle.div(%x, %c) : (tensor<1x2xf32>, tensor<2xf32>) -> tensor<1x2xf32>
+  %1 = circle.div(%x, %one) : (tensor<1x2xf32>, tensor<f32>) -> tensor<1x2xf32>
+  %2 = circle.div(%x, %zero) : (tensor<1x2xf32>, tensor<2xf32>) -> tensor<1x2xf32>
+  func.return %0, %1, %2 : tensor<1x2xf32>, tensor<1x2xf32>, tensor<1x2xf32>
+}
+// CHECK-LABEL: func.func @quotients(
+// CHECK: %[[C:.*]] = circle.const [0.5, 0.25] : tensor<2xf32>
+// CHECK-NEXT: circle.mul(%{{.*}}, %[[C]])
+// CHECK: circle.div
+// CHECK: circle.div

@@ -298,7 +298,10 @@ class ProductKind(ChannelKind):
     @classmethod
     def of(cls, op: CircleOp) -> Self | None:
         layer = rewriting.WeightedLayer.of(op)
-        if layer is None or channels_of(layer.result) is None or not cls._fits(layer):
+        if layer is None or channels_of(layer.result) is None:
+            return None
+        shape, channels = rewriting.shape_of(op.operands[layer.weights]), channels_of(op.operands[layer.input])
+        if not shape or not channels or not shape[-1] or not cls._fits(op, shape[-1], channels):
             return None
         values = [op.operands[layer.weights], *([layer.bias_value] if layer.bias_value is not None else [])]
         if not all(rewriting.is_stored_whole(value) for value in values):
@@ -308,16 +311,10 @@ class ProductKind(ChannelKind):
         return None if weights is None else cls(op, weights)
 
     @classmethod
-    def _fits(cls, layer: rewriting.WeightedLayer) -> bool:
-        shape, channels = (
-            rewriting.shape_of(layer.op.operands[layer.weights]),
-            channels_of(layer.op.operands[layer.input]),
-        )
-        if not shape or not channels or not shape[-1]:
-            return False
-        if layer.op.SPEC.name == "FULLY_CONNECTED":
-            return shape[-1] % channels == 0 and (shape[-1] == channels or not layer.op.option("keep_num_dims"))
-        return channels == shape[-1]
+    def _fits(cls, op: CircleOp, columns: int, channels: int) -> bool:
+        if op.SPEC.name == "FULLY_CONNECTED":
+            return columns % channels == 0 and (columns == channels or not op.option("keep_num_dims"))
+        return channels == columns
 
     @property
     def input(self) -> SSAValue:
@@ -396,12 +393,8 @@ class Depthwise(ProductKind):
     """DEPTHWISE_CONV_2D: a result channel reads one input channel."""
 
     @classmethod
-    def _fits(cls, layer: rewriting.WeightedLayer) -> bool:
-        shape, channels = (
-            rewriting.shape_of(layer.op.operands[layer.weights]),
-            channels_of(layer.op.operands[layer.input]),
-        )
-        return bool(shape and channels and shape[3] and channels > 1 and shape[3] % channels == 0)
+    def _fits(cls, op: CircleOp, columns: int, channels: int) -> bool:
+        return channels > 1 and columns % channels == 0
 
     def ties(self) -> Iterator[Tie]:
         channels = count_channels(self.input)
