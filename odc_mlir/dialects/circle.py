@@ -458,8 +458,19 @@ class NoneOp(IRDLOperation):
         super().__init__(result_types=[NONE_TYPE])
 
 
+class _TensorSource(IRDLOperation):
+    result = result_def()
+    assembly_format = "attr-dict `:` type($result)"
+
+    def __init__(self, result_type: Attribute) -> None:
+        super().__init__(result_types=[result_type])
+
+    def verify_(self) -> None:
+        tensor_facts(self.result.type)
+
+
 @irdl_op_definition
-class VariableOp(IRDLOperation):
+class VariableOp(_TensorSource):
     """A tensor that keeps its contents between runs: ``%state = circle.variable : tensor<1x4xf32>``.
 
     A variable starts at real zero. Operators that have it as an operand may write it. Two variables are never merged.
@@ -467,18 +478,9 @@ class VariableOp(IRDLOperation):
 
     name = "circle.variable"
 
-    result = result_def()
-    assembly_format = "attr-dict `:` type($result)"
-
-    def __init__(self, result_type: Attribute) -> None:
-        super().__init__(result_types=[result_type])
-
-    def verify_(self) -> None:
-        tensor_facts(self.result.type)
-
 
 @irdl_op_definition
-class UndefinedOp(IRDLOperation):
+class UndefinedOp(_TensorSource):
     """A tensor that no operator computes: ``%y = circle.undefined : tensor<4xf32>``.
 
     In some files, a graph output or the scratch tensor of a custom operator is such a tensor.
@@ -486,15 +488,7 @@ class UndefinedOp(IRDLOperation):
 
     name = "circle.undefined"
 
-    result = result_def()
     traits = traits_def(Pure())
-    assembly_format = "attr-dict `:` type($result)"
-
-    def __init__(self, result_type: Attribute) -> None:
-        super().__init__(result_types=[result_type])
-
-    def verify_(self) -> None:
-        tensor_facts(self.result.type)
 
 
 def info_of(value: SSAValue) -> TensorInfo:

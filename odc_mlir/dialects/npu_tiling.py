@@ -119,6 +119,12 @@ def _print_record(printer: Printer, record: Any) -> None:
     printer.print_string(f"<{', '.join(entries)}>")
 
 
+def _verify_types(attribute: TilingAttr | ResidentAttr) -> None:
+    for name, kind in get_type_hints(type(attribute.data)).items():
+        if not isinstance(value := getattr(attribute.data, name), kind):
+            raise VerifyException(f"{attribute.name}: {name} is {value!r}, allowed: {getattr(kind, '__name__', kind)}")
+
+
 @irdl_attr_definition
 class TilingAttr(Data[Tiling]):
     """Tiling of an operation."""
@@ -126,6 +132,7 @@ class TilingAttr(Data[Tiling]):
     name = "npu.tiling"
 
     def verify(self) -> None:
+        _verify_types(self)
         tiling = self.data
         for name in ("rows", "cols", "group", "block", "k_slice", "weight_slots"):
             if getattr(tiling, name) < 1:
@@ -158,6 +165,7 @@ class ResidentAttr(Data[Residency]):
     name = "npu.resident"
 
     def verify(self) -> None:
+        _verify_types(self)
         residency = self.data
         for name in ("top", "left", "bottom", "right"):
             if getattr(residency, name) < 0:

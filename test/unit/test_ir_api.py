@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,14 @@ from xdsl.parser import Parser
 from xdsl.passes import ModulePass
 from xdsl.printer import Printer
 from xdsl.rewriter import Rewriter
+from xdsl.utils.exceptions import VerifyException
 
 import odc_mlir
 from helpers.data import REPOSITORY
 from odc_mlir import compiler, pipelines
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_isa import BufferOp
-from odc_mlir.dialects.npu_tiling import TILING, Tiling, TilingAttr
+from odc_mlir.dialects.npu_tiling import TILING, Residency, ResidentAttr, Tiling, TilingAttr
 from odc_mlir.dialects.odc import TARGET, TargetAttr, TargetChoice
 from odc_mlir.errors import (
     CompileError,
@@ -345,6 +346,16 @@ def test_a_tiling_of_ones_own_is_kept() -> None:
         == odc_mlir.simulate(module).cycles
         > odc_mlir.simulate(odc_mlir.load(DIGITS)).cycles
     )
+
+
+def test_numbers_of_a_tiling_are_whole() -> None:
+    tiling = Tiling(2, 8, group=16, block=16, k_slice=1)
+    with pytest.raises(VerifyException, match=r"rows is 2\.5, allowed: int"):
+        TilingAttr(replace(tiling, rows=2.5))  # type: ignore[arg-type]
+    with pytest.raises(VerifyException, match="sliced is 1, allowed: bool"):
+        TilingAttr(replace(tiling, sliced=1))  # type: ignore[arg-type]
+    with pytest.raises(VerifyException, match=r"fill is 1\.5, allowed: int \| None"):
+        ResidentAttr(Residency(fill=1.5))  # type: ignore[arg-type]
 
 
 def test_ir_between_stages_is_refused() -> None:

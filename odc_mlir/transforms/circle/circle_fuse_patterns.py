@@ -323,8 +323,7 @@ class Rsqrt(_RealPattern):
     names = frozenset({"DIV"})
 
     def fuse(self, op: CircleOp, rewriter: PatternRewriter) -> None:
-        root = _divisor_root(op)
-        if root is not None and real_scalar(op.operands[0]) == 1.0:
+        if (root := _divisor_root(op)) is not None and real_scalar(op.operands[0]) == 1.0:
             self.replace(op, rewriter, "RSQRT", root.operands)
 
 
@@ -334,8 +333,7 @@ class RsqrtProduct(_RealPattern):
     names = frozenset({"DIV"})
 
     def fuse(self, op: CircleOp, rewriter: PatternRewriter) -> None:
-        root = _divisor_root(op)
-        if root is not None and real_scalar(op.operands[0]) != 1.0:
+        if (root := _divisor_root(op)) is not None and real_scalar(op.operands[0]) != 1.0:
             inverse = operator("RSQRT", root.operands, root.results[0])
             product = operator("MUL", [op.operands[0], inverse.results[0]], op.results[0])
             rewriter.replace(op, [inverse, product])
