@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 
-# Number of models in cross-validation. The held-out samples are divided into as many parts.
-JUDGES, HALVES = 8, 2
+# Numbers of models in cross-validation: over samples, over sequences, and over parts of the held-out samples.
+JUDGES, JUDGES_OF_SEQUENCES, HALVES = 4, 8, 2
 _MOST_JUDGING_MACS = 1 << 30  # limit over all samples, because cross-validation of larger models takes minutes
 
 
@@ -70,7 +70,7 @@ class Folds:
     def judge(self, model: FloatModel, recipe: Recipe) -> Measurement:
         """Measure models that lack one fold each, and keep the outputs. Raises OdcError if a model cannot be built."""
         samples, rollout = self.reference.samples, self.reference.rollout
-        count = min(JUDGES, len(samples))
+        count = min(JUDGES if rollout is None else JUDGES_OF_SEQUENCES, len(samples))
         if self._model is not model:
             parts = [samples[fold::count] for fold in range(count)]
             shown, executor = parts if rollout is None else map(rollout.with_given, parts), HostExecutor(model.graph)
@@ -135,7 +135,7 @@ class Evaluator:
         if data.rollout is None:
             order = np.random.default_rng(1).permutation(data.known)  # samples may be periodic
         else:
-            order = data.rollout.in_blocks(samples, JUDGES)
+            order = data.rollout.in_blocks(samples, JUDGES_OF_SEQUENCES)
         if labels is not None:
             assert data.fit_labels is not None
             labels = np.concatenate([data.fit_labels, labels])[order]

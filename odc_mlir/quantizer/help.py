@@ -88,6 +88,7 @@ class HelpSearch:
         self.weights_only = options.definition.weights_only
         self.models: dict[str, FloatModel] = {}  # equalised models by kind
         self.plain: Candidate | None = None  # the first trial, without help
+        self._last_trials: list[Candidate] = []  # last trials
         self._given = {*options.parameters, *options.copied_parameters}  # tensors whose parameters the user gives
 
     def run(self) -> Candidate:
@@ -100,13 +101,11 @@ class HelpSearch:
             self._try_all(OF_WEIGHTS)
             return self._refit(self.best)
         self.models = {"none": model}
-        kinds = [kind for kind in self.options.equalizations if self.equalized(kind) is not None]
-        if not kinds:
-            self._findings.append(
-                f"equalize {self.options.equalize} changes nothing: no pair of layers it could change"
-            )
-            kinds = ["none"]
-        self.best = self.first(self.models[kinds[0]], replace(recipe, equalize=kinds[0]), "equalize", kinds[0])
+        kind = self.options.equalizations[0]
+        if self.equalized(kind) is None:
+            self._findings.append(f"equalize {kind} changes nothing: no pair of layers it could change")
+            kind = "none"
+        self.best = self.first(self.models[kind], replace(recipe, equalize=kind), "equalize", kind)
         self._try_all(OF_VALUES)
         return self._refit(self.best)
 
@@ -131,49 +130,36 @@ class HelpSearch:
         if not self.evaluator.in_time():
             return best
         try:
-            found = self.evaluator.built(change.model, change.recipe)
+            known = (each for each in self._last_trials if each.model is change.model and each.recipe == change.recipe)
+            found = next(known, None) or self.evaluator.built(change.model, change.recipe)
             kept = self.accepts(judged_on, change, found, best)
         except OdcError:
             LOG.info("%s=%s cannot be used", name, change.value, exc_info=True)
             return best
         self.last = self._noted(found, name, change.value, kept=kept)
+        self._last_trials = [*self._last_trials[-1:], found]
         return found if kept else best
 
     # Acceptance.
 
     def accepts(self, judged_on: str, change: RecipeChange, found: Candidate, best: Candidate) -> bool:
         """Return whether ``found`` replaces ``best``: it gains on the judging samples, and no layer turns float."""
-        if judged_on == HELD_BACK:
-            if not change.is_presumed:
-                gains = self.measured(found).better_than(self.measured(best), LEAST_GAIN_DB)
-            elif self.data.separate or found.model is best.model:
-                gains = not self.measured(best).better_than(self.measured(found), LEAST_GAIN_DB)
-            else:  # ranges depend on the held-out samples
-                gains = not self.is_worse_unseen(found, best)
-            # Float layers do not count as a gain: sufficient coverage takes precedence over accuracy.
-            least = LEAST_COVERAGE if self.options.min_coverage is None else self.options.min_coverage
-            ours, theirs = (self.evaluator.coverage(each).share() or 0.0 for each in (found, best))
-            return (gains and not self.loses_layers(found, best)) or theirs < least <= ours
-        return self._gains_on_unseen(change, found, best) and not self.loses_layers(found, best)
-
-    def is_worse_unseen(self, found: Candidate, best: Candidate) -> bool:
-        """Return whether ``found`` is worse, beyond chance, on held-out samples that did not determine ranges."""
-        theirs, ours = (self.evaluator.measured_by_halves(each) for each in (best, found))
-        return theirs.better_than(ours, LEAST_GAIN_DB)
-
-    def _gains_on_unseen(self, change: RecipeChange, found: Candidate, best: Candidate) -> bool:
-        ours, theirs = (self.evaluator.measured_unseen(each) for each in (found, best))
-        if not change.is_presumed:
-            return ours.better_than(theirs, LEAST_GAIN_DB)
-        gain = ours.quality_db - theirs.quality_db
-        if change.recipe.output_room:
-            # A larger loss is accepted if the codes of more outputs reach scores above and below 0.5.
-            return gain >= -change.most_lost_db or len(unreached(found.graph)) < len(unreached(best.graph))
-        return (
-            ours.better_than(theirs, LEAST_GAIN_DB)
-            or gain > 0.0
-            or (gain > -change.most_lost_db and not self.is_worse_unseen(found, best))
-        )
+        measure = self.measured if judged_on == HELD_BACK else self.evaluator.measured_unseen
+        if change.is_presumed and judged_on == HELD_BACK and not (self.data.separate or found.model is best.model):
+            measure = self.evaluator.measured_by_halves  # ranges of another model depend on the held-out samples
+        ours, theirs = map(measure, (found, best))
+        gains = ours.better_than(theirs, LEAST_GAIN_DB)
+        if change.is_presumed and judged_on == HELD_BACK:
+            gains = not theirs.better_than(ours, LEAST_GAIN_DB)
+        elif change.is_presumed:
+            # A larger loss by output room is accepted if the codes of more outputs reach scores above and below 0.5.
+            reaches = change.recipe.output_room and len(unreached(found.graph)) < len(unreached(best.graph))
+            may_lose = change.recipe.output_room or not theirs.better_than(ours, LEAST_GAIN_DB)
+            gains |= reaches or (may_lose and ours.quality_db - theirs.quality_db >= -change.most_lost_db)
+        # Float layers do not count as a gain: sufficient coverage takes precedence over accuracy.
+        least = LEAST_COVERAGE if self.options.min_coverage is None else self.options.min_coverage
+        share, before = (self.evaluator.coverage(each).share() or 0.0 for each in (found, best))
+        return (gains and not self.loses_layers(found, best)) or before < least <= share
 
     def loses_layers(self, found: Candidate, best: Candidate) -> bool:
         """Return whether ``found`` has more float multiplications, or infinite or NaN outputs for more samples."""
@@ -300,9 +286,19 @@ class HelpSearch:
 
 
 def _equalizations(search: HelpSearch) -> Iterator[RecipeChange]:
-    for kind in search.options.equalizations:
-        if kind in search.models and kind != search.best.recipe.equalize:
-            yield RecipeChange(kind, search.models[kind], replace(search.best.recipe, equalize=kind))
+    for kind in search.options.equalizations[1:]:
+        if (model := search.equalized(kind)) is not None:
+            yield RecipeChange(kind, model, replace(search.best.recipe, equalize=kind))
+        # Judging large models takes long. Hence, a weaker equalisation by activations is not tried after a gain.
+        if search.evaluator.is_large and search.best.recipe.equalize == kind != "weights":
+            return
+
+
+def _next_equalization(search: HelpSearch) -> Iterator[RecipeChange]:
+    """Yield the best kind without refined codes, except the chosen kind."""
+    seen = {step["value"]: step["quality_db"] for step in search.evaluator.steps if step["step"] == "equalize"}
+    if kind := max(seen.keys() - {search.best.recipe.equalize}, key=lambda kind: (seen[kind], kind), default=None):
+        yield RecipeChange(kind, search.models[kind], replace(search.best.recipe, equalize=kind))
 
 
 def _switched(
@@ -317,21 +313,19 @@ def _headrooms(search: HelpSearch) -> Iterator[RecipeChange]:
     """Yield headrooms if unseen samples have larger errors, or if calibration samples are few."""
     evaluator = search.evaluator
     wider = WIDER_HEADROOMS if search.options.has_codes_to_spare else HEADROOMS
-    seen = evaluator.measured_unseen(search.best)
-    shows = seen.quality_db <= evaluator.measured_itself(search.best).quality_db - _LEAST_LOST_DB
     for headroom in wider:
+        before, seen = search.best, evaluator.measured_unseen(search.best)
+        shows = seen.quality_db <= evaluator.measured_itself(before).quality_db - _LEAST_LOST_DB
         few, most_lost_db = _PRESUMED.get(headroom, (0, 0.0))
         is_presumed = search.data.independent <= few
         if search.data.rollout is not None:  # the frames of the roll-out show whether ranges are too narrow
             most_lost_db = min(most_lost_db, _PRESUMED[0.1][1])
         if not (shows or is_presumed):
             continue
-        before = search.best
         yield RecipeChange(headroom, before.model, replace(before.recipe, headroom=headroom), is_presumed, most_lost_db)
         if (found := search.last) is None:
             continue
         ours = evaluator.measured_unseen(found)
-        seen = evaluator.measured_unseen(before)
         # If a headroom harms, a larger headroom also harms. Judging takes long. Hence, the first failure ends the row.
         if (search.best is before and ours.quality_db < seen.quality_db) or (
             evaluator.is_large and not ours.better_than(seen, LEAST_GAIN_DB)
@@ -347,10 +341,9 @@ def _may_switch(search: HelpSearch, option: str) -> bool:
     return bool(search.data.fit) and is_open and not getattr(search.best.recipe, option)
 
 
-def _is_refined(search: HelpSearch) -> bool:
-    assert search.plain is not None
-    first, best = search.plain.recipe, search.best.recipe
-    return (best.rounding, best.correction) != (first.rounding, first.correction)
+def _has_refined(search: HelpSearch) -> bool:
+    kept = {step["step"] for step in search.evaluator.steps if step["kept"]}
+    return not (search.evaluator.is_large or kept.isdisjoint(("rounding", "correction", "rounding unless worse")))
 
 
 def _may_refine(search: HelpSearch) -> bool:
@@ -387,7 +380,7 @@ OF_VALUES = (
         partial(_switched, is_presumed=True, rounding=True),
     ),
     # Rounding noise of weights hides gains of other changes, and refined codes reduce this noise.
-    Help("refined equalize", lambda search: _is_refined(search) and not search.evaluator.is_large, _equalizations),
+    Help("refined equalize", _has_refined, _next_equalization),
     Help(
         "headroom",
         lambda search: search.options.help and search.options.headroom is None and _has_unseen(search),

@@ -52,8 +52,8 @@ class Examination:
         executor = HostExecutor(graph)
         self.runs = [FloatRun(executor, samples[0])]
         # Measuring an effect takes on average half a run of the model. The limits keep the work to seconds on one core,
-        # and bound the bytes of stored float tensors. Means over eight samples suffice to rank layers.
-        most_samples, most_macs, most_bytes = 8, 4 << 30, 256 << 20
+        # and bound the bytes of stored float tensors. Means over four samples suffice to rank layers.
+        most_samples, most_macs, most_bytes = 4, 4 << 30, 256 << 20
         per_operator = 1 << 15  # multiplications that take as long as the start of an operator
         macs = (self.macs + per_operator * len(graph.nodes)) * max(len(graph.nodes) // 2, 1)
         nbytes = sum(value.nbytes for value in self.runs[0].values.values())
@@ -85,8 +85,9 @@ class Examination:
             for node in quantised.nodes
             if node.node.spec.name not in CASTS and any(index in names for index in node.outputs)
         }
+        executor = HostExecutor(quantised)
         for run in self.runs:
-            shaped = HostExecutor(quantised).prepare([np.shape(array) for array in run.sample])
+            shaped = executor.prepare([np.shape(array) for array in run.sample])
             for layer in found.values():
                 if (results := self._isolated(layer, shaped, run)) is not None:
                     layer.add(run.outputs, self.outputs_with(run, results))
@@ -175,12 +176,9 @@ class Examination:
         made = (self._producers.get(index) for index in values)
         last = max((-1 if node is None else node.index for node in made), default=len(self.graph.nodes))
         for item in self.graph.nodes[last + 1 :]:
-            if not item.outputs or not any(index in values for index in item.inputs):
+            if not item.outputs or values.keys().isdisjoint(item.inputs):
                 continue
-            operands = [
-                None if index < 0 else self._value(index, values, run, written=place in item.node.mutated)
-                for place, index in enumerate(item.inputs)
-            ]
+            operands = [None if index < 0 else self._value(index, values, run) for index in item.inputs]
             try:
                 values.update(zip(item.outputs, _run_operator(run.shaped, item, operands), strict=True))
             except InputError:
@@ -196,19 +194,17 @@ class Examination:
         )
         node = replace(node, operands=infos)
         operands = [
-            None if index < 0 else constants.get(place, self._value(index, {}, run, written=False))
+            None if index < 0 else constants.get(place, self._value(index, {}, run))
             for place, index in enumerate(item.inputs)
         ]
         with np.errstate(all="ignore"):
             return node.spec.kernel_function(node)(operands)
 
-    def _value(self, index: int, values: Mapping[int, Array], run: FloatRun, *, written: bool) -> Array:
+    def _value(self, index: int, values: Mapping[int, Array], run: FloatRun) -> Array:
         info = self.graph.tensors[index]
         if index not in values and (info.is_const or info.is_variable):
-            found = info.array() if info.is_const else initial_contents(info)
-        else:
-            found = values[index] if index in values else run.values[index]
-        return found.copy() if written else found
+            return info.array() if info.is_const else initial_contents(info)
+        return values[index] if index in values else run.values[index]
 
 
 class _OperatorErrors:

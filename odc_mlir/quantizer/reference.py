@@ -220,7 +220,7 @@ class Reference:
         found = set()
         for place in range(len(self.graph.outputs)):
             if self._asks_for_classes and self._may_have_rows(place):
-                rows = self._rows(place, self.classes(place))
+                rows = self._rows(place, self.classes[place])
                 has_logits = kinds.is_varied(np.argmax(rows, axis=1).tolist(), rows.shape[1], 1.0)
             else:
                 has_logits = self._may_have_scores(place) and kinds.are_scores(self._rows(place), self._is_alone)
@@ -257,8 +257,12 @@ class Reference:
         """Return whether output ``place`` holds classes or scores of classes."""
         return self._kinds[place] in kinds.SOFTMAX or place in self.places or place in self.logits
 
-    def classes(self, place: int) -> int | None:
-        """Return the number of classes in a row of output ``place``, or None if the output is a single row."""
+    @cached_property
+    def classes(self) -> list[int | None]:
+        """Number of classes in a row of each output, or None if the output is a single row."""
+        return list(map(self._classes_of, range(len(self.graph.outputs))))
+
+    def _classes_of(self, place: int) -> int | None:
         node = self._makers[place]
         if node is None or self._kinds[place] not in kinds.SOFTMAX:
             sizes = {outputs[place].shape for outputs in self.outputs}
@@ -277,7 +281,7 @@ class Reference:
         """Number of answers of a sample (indices or rows of classes), for each output of answers."""
         found = []
         for place in self._deciding:
-            classes = self.classes(place)
+            classes = self.classes[place]
             if classes != 1:
                 width = 1 if place in self.places else classes
                 mean = sum(outputs[place].size for outputs in self.outputs) / len(self.outputs)
@@ -304,7 +308,7 @@ class Reference:
     def decides_alike(self, number: int, found: Array, place: int = 0) -> float:
         """Return the share of rows in which ``found`` chooses a class with half the odds of the best, or more."""
         array = self.outputs[number][place]
-        width = self.classes(place) or array.size
+        width = self.classes[place] or array.size
         if not width:
             return 1.0
         with np.errstate(divide="ignore", invalid="ignore"):  # a score of zero has the logarithm -inf
@@ -391,7 +395,7 @@ class Reference:
         meters = [
             PlaceMeter()
             if place in self.places
-            else ErrorMeter(exact, top=place in answering, classes=self.classes(place), interval=span)
+            else ErrorMeter(exact, top=place in answering, classes=self.classes[place], interval=span)
             for place, span in enumerate(self.spans)
         ]
         noise = np.zeros(len(self.spans))

@@ -24,6 +24,7 @@ from odc_mlir.quantizer.execution import Stepper, float_names
 from odc_mlir.quantizer.policy.products import LAYERS, Product, with_all_states
 from odc_mlir.runtime.execution.binding import to_reals
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
+from odc_mlir.runtime.execution.units import SpecializedGraph
 from odc_mlir.transforms.quant import quant_correct_biases, quant_round_weights
 
 LOG = logging.getLogger(__name__)
@@ -32,6 +33,8 @@ Samples = Sequence[Sequence[Array]]
 # Key of weight codes in one float model: the layers that read these weights, and the grid of the codes.
 _Key = tuple[tuple[str, ...], QuantParams, str]
 
+# Limit on multiplications for correcting biases, but at least eight samples: large models average over pixels.
+_MOST_CORRECTING_MACS, _FEWEST_CORRECTING = 1 << 28, 8
 _MOST_TOGETHER = 1 << 18  # most elements of inputs and intermediate values in one batch of runs
 _SYMMETRIC_NARROW = {"int4", "int8", "int16"}  # constants never use the smallest code of these types
 
@@ -80,7 +83,9 @@ def refine(
     layers = layer_pairs(reference, quantised)
     try:
         learn(reference, [Learner(layers, range(len(samples)), known, rounding)], samples)
-        real = Stepper(quantised, samples)
+        macs = sum(node.macs for node in SpecializedGraph(reference, list(map(np.shape, samples[0]))).nodes)
+        few = samples[: max(_FEWEST_CORRECTING, _MOST_CORRECTING_MACS // max(1, macs))]
+        real = Stepper(quantised, few)
     except UnsupportedError as error:
         LOG.info("codes are not refined: %s", error)
         return found
@@ -100,6 +105,7 @@ def refine(
             try:
                 real.go_to(layer.quantised)
                 seen = _means(layer.product, list(real.reals(layer.quantised.inputs[0])))
+                means = means[: len(few)]
             except InputError as error:  # a kernel refuses codes
                 LOG.info("later layers are not corrected: %s", error)
         found.deltas[layer.name] = layer.correct(real, codes, means, seen)

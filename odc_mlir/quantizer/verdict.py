@@ -452,7 +452,7 @@ def _classes(o: JudgedCandidate) -> Iterator[str]:
         )
         if reference.classifies(place) and place not in reference.places and not (o.data.made_up or is_guess):
             scores = [outputs[place] for outputs in reference.outputs]
-            missing = never_answered(name, scores, reference.classes(place) or scores[0].size)
+            missing = never_answered(name, scores, reference.classes[place] or scores[0].size)
             yield from [] if missing is None else [missing]
     if reference.metric == "top1_percent" and all(limit.metric in rules.OF_LABELS for limit in o.evaluator.limits):
         for name, r2 in zip(o.measured.names, o.measured.r2, strict=True):
@@ -586,7 +586,7 @@ def _outputs(reference: Reference, measured: Measurement) -> list[dict[str, Any]
             "r2": r2,
             "interval": reference.spans[place],
             "classifies": reference.classifies(place),
-            "classes": reference.classes(place) if reference.classifies(place) else None,
+            "classes": reference.classes[place] if reference.classifies(place) else None,
         }
         for place, (name, errors, r2) in enumerate(every)
     ]

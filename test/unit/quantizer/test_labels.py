@@ -489,12 +489,12 @@ def test_rows_of_several_lengths_are_no_classes(lengths: tuple[int, ...]) -> Non
     file, rng = activation("SOFTMAX", (1, 2, 1), signature=(1, 2, -1)), np.random.default_rng(8)
     samples = [[rng.normal(size=(1, 2, length)).astype(np.float32)] for length in lengths * 8]
     reference = Reference(build_graph(read_model(file)), samples)
-    assert reference.classes(0) == (4 if len(set(lengths)) == 1 else None)
+    assert reference.classes[0] == (4 if len(set(lengths)) == 1 else None)
     assert verdict_of(file, samples)["outputs"][0]["top1_match"] is not None
     graph = build_graph(
         read_model(activation("SOFTMAX", (1, 4, 5), (1, 20)))
     )  # classes behind a reshape are those before it
-    assert Reference(graph, [[np.zeros((1, 4, 5), np.float32)]]).classes(0) == 5
+    assert Reference(graph, [[np.zeros((1, 4, 5), np.float32)]]).classes[0] == 5
 
 
 def _heads(*rows: int, count: int) -> tuple[bytes, Samples]:
