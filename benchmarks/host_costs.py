@@ -1,14 +1,16 @@
 """Measure what host kernels cost on this machine and write it as the ``[host]`` table of a target file.
 
-    python benchmarks/host_costs.py --target npu-256 -o mine.toml [--data DIR] [--rounds N] [PATTERN ...]
+    python benchmarks/host_costs.py --target npu-256 -o mine.toml [--data DIR] [--networks DIR] [PATTERN ...]
 
-Every operator of the models in ``--data`` (default: $ODC_TEST_DATA, else ``shared`` beside the repository) runs on the
-models' own samples, else on random values; small models also on inputs several times as long, where they take them, and
-kernels that no model has as the tests have them.
-PATTERNs choose models by name. Of each kind of kernel (its family, and whether it computes with codes or with real
-numbers) three numbers are fitted, so that the relative error is least: a start, and what each element and each
-multiply-accumulate takes; operators that the fit of their family misses have entries of their own. The error of what is
-written is printed by family. Costs of the way to the NPU cannot be measured here: they are copied from the target.
+Every operator of the models in ``--data`` (default: $ODC_TEST_DATA, else ``shared`` beside the repository) and in
+``--networks`` runs on the models' own samples, else on random values; small models also on inputs several times as
+long, where they take them, and kernels that no model has as the tests have them. PATTERNs choose models by name.
+
+Of each kind of kernel (its family, and whether it computes with codes or with real numbers) three numbers are fitted: a
+start, and what each element and each multiply-accumulate takes. The error of an operator counts by its share of the
+CPU time of its network. Operators that the fit of their family misses have entries of their own. The script prints the
+errors by family, and of networks that a fit leaves out. Costs of the way to the NPU cannot be measured here: they are
+copied from the target.
 """
 
 from __future__ import annotations
@@ -16,15 +18,17 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import fnmatch
+import math
 import os
 import platform
 import re
 import sys
 import time
 import tomllib
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import resources
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -44,25 +48,40 @@ from odc_mlir.runtime.execution.units import Event
 from odc_mlir.targets.costs import parse_host
 
 ROOT = Path(__file__).resolve().parents[1]
-GROUPS = ("models/zoo", "models/zoo-int16", "models/digits", "conformance/models")
+GROUPS = (
+    *(f"models/{name}" for name in ("zoo", "zoo-int16", "digits", "mediapipe", "tico", "architectures", "trained")),
+    "conformance/models",
+)
 SCALES = (1, 16, 256)  # lengths of the first dimension of inputs, times their own
 FACTORS = (1, 4, 16, 32)  # widths of the tests' cases
 LARGEST_SCALED = 1 << 18  # elements of inputs that are made longer
 DIGITS = 3  # significant ones that are written
 MISSED = 1.25  # an operator has entries of its own where its family's are further off than this factor
 ROUNDS_OF_FIT = 30
+FOLDS = 5
 TELLING = (0, 4096, 65536)  # the largest sample tells what an element (a product) costs from this size on
+LEAST_SECONDS = 2e-7  # of an operator
+TELLING_SECONDS = 1e-3  # networks that take less tell what observing an operator takes
+LEAST_OPERATORS = 5  # of a network
+CASE_SHARE = 0.02  # of a network's time that an operator outside of networks counts for
 LEAST_SHARE = 0.2  # of the cost that a larger group of kernels has
 
 
 class Sample(NamedTuple):
-    """One operator: the names its costs are looked up by, what it is of, how long its kernel took."""
+    """One operator: the names its costs are looked up by, what it is of, how long its kernel took.
+
+    ``share`` is its part of the time of ``network``, which is "" for single operators and longer inputs.
+    ``observed`` times include the time of observing the operator.
+    """
 
     names: tuple[str, ...]
     is_view: bool
     elements: int
     macs: int
     seconds: float
+    share: float = CASE_SHARE
+    network: str = ""
+    observed: bool = False
 
 
 class Costs(NamedTuple):
@@ -76,31 +95,63 @@ class Costs(NamedTuple):
         return self.start + self.element * sample.elements + self.mac * sample.macs
 
 
-def samples(path: Path, rounds: int) -> Iterator[Sample]:
-    """The operators of one model, without those that call others."""
+def samples(path: Path, rounds: int, observing: list[float]) -> Iterator[Sample]:
+    """The observed operators of one model, without those that call others.
+
+    The time that observing an operator takes is appended to ``observing`` if the model is small enough to tell.
+    """
     graph = build_graph(read_model(path))
     for scale in SCALES:
         inputs = _inputs(path, graph, scale)
         if inputs is None:
             continue
         try:
-            yield from _measured(graph, inputs, rounds)
+            found, whole = _measured(graph, inputs, rounds)
         except OdcError:  # these lengths do not fit the model
             continue
+        if scale > 1 or len(found) < LEAST_OPERATORS:
+            yield from found
+            continue
+        if whole < TELLING_SECONDS:
+            observing.append((sum(sample.seconds for sample in found) - whole) / len(found))
+        yield from (sample._replace(network=path.stem) for sample in found)
 
 
-def _measured(graph: Graph, inputs: Sequence[Any], rounds: int) -> list[Sample]:
-    """The best of ``rounds`` runs of each operator."""
+def unobserved(found: Iterable[Sample], observing: float) -> list[Sample]:
+    """Subtract the time of observing, and set the shares of networks."""
+    found = [s._replace(seconds=max(s.seconds - observing, LEAST_SECONDS)) if s.observed else s for s in found]
+    whole = {name: sum(s.seconds for s in group) for name, group in _grouped(found, lambda s: s.network).items()}
+    return [s._replace(share=s.seconds / whole[s.network]) if s.network else s for s in found]
+
+
+def _measured(graph: Graph, inputs: Sequence[Any], rounds: int) -> tuple[list[Sample], float]:
+    """The least CPU time of ``rounds`` runs: of each operator with observing it, and of all without."""
     executor = HostExecutor(graph, resize=True)
     nodes = executor.prepare([np.shape(value) for value in inputs]).nodes
-    best = [float("inf")] * len(nodes)
+    whole, best = math.inf, list[float]()
     for _ in range(rounds):
         executor.reset()
-        events: list[Event] = []
-        executor.run(inputs, observe=events.append)
-        best = [min(before, event.seconds) for before, event in zip(best, events, strict=True)]
-    pairs = zip(graph.nodes, nodes, best, strict=True)
-    return [sample_of(node, seconds) for item, node, seconds in pairs if not item.calls]
+        begun = time.thread_time()
+        executor.run(inputs)
+        whole = min(whole, time.thread_time() - begun)
+        executor.reset()
+        names, ends = list[str](), [time.thread_time()]
+
+        def observe(event: Event, names: list[str] = names, ends: list[float] = ends) -> None:
+            names.append(event.name)
+            ends.append(time.thread_time())
+
+        executor.run(inputs, observe=observe)
+        spent = [end - start for start, end in pairwise(ends)]
+        best = [min(*both) for both in zip(best, spent, strict=True)] if best else spent
+    events = deque(zip(names, best, strict=True))
+    found = []
+    for item, node in zip(graph.nodes, nodes, strict=True):
+        if events and events[0][0] == node.name:  # operators on constants run once, when the executor is made
+            seconds = events.popleft()[1]
+            if not item.calls:
+                found.append(sample_of(node, seconds)._replace(observed=True))
+    return found, whole
 
 
 def case_samples(rounds: int) -> Iterator[Sample]:
@@ -121,9 +172,9 @@ def case_samples(rounds: int) -> Iterator[Sample]:
                 operands[index] = contents
             best = float("inf")
             for _ in range(rounds):
-                begun = time.perf_counter()
+                begun = time.thread_time()
                 session.kernel(operands)
-                best = min(best, time.perf_counter() - begun)
+                best = min(best, time.thread_time() - begun)
             yield sample_of(made, best)
 
 
@@ -172,11 +223,12 @@ def fit(found: Sequence[Sample], parent: Costs | None = None) -> Costs:
     told = [index for index, least in enumerate(TELLING) if rows[:, index].max() >= least]
     least = np.zeros(3) if parent is None else np.array([0.0, *parent[1:]])
     least[[index for index in told if parent is not None]] *= LEAST_SHARE
-    costs = least + _least_squares(rows / seconds[:, None], 1 - rows @ least / seconds, told)
+    shares = np.sqrt([s.share for s in found])
+    costs = least + _least_squares(rows * (shares / seconds)[:, None], (1 - rows @ least / seconds) * shares, told)
     for _ in range(ROUNDS_OF_FIT):
         guess = np.maximum(rows @ costs, LEAST_SHARE * seconds)
         misses = np.log(seconds / guess)
-        weights = 1 / np.sqrt(np.maximum(np.abs(misses), 0.05))
+        weights = shares / np.sqrt(np.maximum(np.abs(misses), 0.05))
         tangent = np.clip(misses, -1, 1) + 1 - rows @ least / guess
         costs = (costs + least + _least_squares(rows * (weights / guess)[:, None], tangent * weights, told)) / 2
     return Costs(*map(float, costs))
@@ -271,6 +323,29 @@ def errors(found: Sequence[Sample], host: targets.HostCosts) -> str:
     return "\n".join(lines)
 
 
+def network_errors(found: Sequence[Sample]) -> str:
+    """For networks that the fit leaves out, a fifth each time: the ratio of the model's time to the measured time."""
+    networks = _grouped((s for s in found if s.network), lambda s: s.network)
+    ratios: dict[str, float] = {}
+    for fold in range(FOLDS):
+        left_out = list(networks)[fold::FOLDS]
+        costs = tables([s for s in found if s.network not in left_out])
+        for name in left_out:
+            modelled = sum(_costs_of(s, costs).seconds(s) for s in networks[name])
+            ratios[name] = modelled / sum(s.seconds for s in networks[name])
+    factors = sorted(max(ratio, 1 / ratio) for ratio in ratios.values())
+    lines = [f"{ratio:5.2f} {name}" for name, ratio in sorted(ratios.items(), key=lambda item: item[1])]
+    most = factors[int(0.9 * (len(factors) - 1))]
+    return "\n".join(
+        [*lines, f"{len(ratios)} networks: off by a factor of {median(factors):.2f}, 9 of 10 by {most:.2f}"]
+    )
+
+
+def _costs_of(sample: Sample, costs: dict[str, Costs]) -> Costs:
+    names = sample.names[:1] if sample.is_view else sample.names
+    return next((costs[name] for name in names if name in costs), costs["default"])
+
+
 def target_text(name: str) -> str:
     """The text of a target without its host costs."""
     shipped = resources.files(targets) / f"{name}.toml"
@@ -286,29 +361,35 @@ def main() -> int:
     parser.add_argument("-o", "--output", required=True, help="target file to write")
     default = os.environ.get("ODC_TEST_DATA") or ROOT.parent / "shared"
     parser.add_argument("--data", type=Path, default=default)
+    parser.add_argument("--networks", type=Path, help="a folder with further models")
     parser.add_argument("--host-only", action="store_true", help="write the description of a host, as in targets/hosts")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("patterns", nargs="*", metavar="PATTERN")
     arguments = parser.parse_args()
     found: list[Sample] = []
-    for group in GROUPS:
-        for path in sorted((arguments.data / group).glob("*.circle")):
+    observing: list[float] = []
+    folders = [arguments.data / group for group in GROUPS] + [arguments.networks] * bool(arguments.networks)
+    for folder in folders:
+        for path in sorted(folder.glob("*.circle")):
             if arguments.patterns and not any(fnmatch.fnmatch(path.stem, p) for p in arguments.patterns):
                 continue
             try:
-                found += samples(path, arguments.rounds)
+                found += samples(path, arguments.rounds, observing)
             except OdcError as error:
                 print(f"{path.name}: {error}", file=sys.stderr)
     if not arguments.patterns:
         found += case_samples(arguments.rounds)
     if not found:
         parser.error(f"no operator could be measured in {arguments.data}")
+    found = unobserved(found, median(observing or [0.0]))
     table = host_table(found, targets.load(arguments.target).host)
     alone = table.removeprefix("[host]\n").replace("[host.", "[")
     text = alone if arguments.host_only else f"{target_text(arguments.target)}\n{table}"
     write_file(arguments.output, text.encode())
     print(table)
     print(errors(found, parse_host(tomllib.loads(alone), arguments.output)))
+    if len({s.network for s in found if s.network}) >= FOLDS:
+        print(network_errors(found))
     return 0
 
 

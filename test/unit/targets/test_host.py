@@ -80,11 +80,12 @@ def test_host_costs_are_no_part_of_a_target() -> None:
     assert "host" not in mine.canonical
 
 
-@pytest.mark.parametrize("name", ["reference", "x86-64"])
+@pytest.mark.parametrize("name", ["reference", "x86-64", "x86-64-kernels"])
 def test_keys_name_kernels_and_operators(name: str) -> None:
     host = load_host(name, "here")
-    families = {kernel_family(Node(spec, (), ())) for spec in ops.all_specs().values()}
-    known = families | set(ops.all_specs()) | {spec.name for code in known_codes() if (spec := known_spec(code))}
+    custom = [spec for code in known_codes() if (spec := known_spec(code))]
+    specs = {**ops.all_specs(), **{spec.name: spec for spec in custom}}
+    known = {kernel_family(Node(spec, (), ())) for spec in specs.values()} | set(specs)
     for table in (host.start_ns, host.element_ns, host.mac_ns):
         assert {name.removesuffix("-codes") for name in table} - {"default"} <= known
 
