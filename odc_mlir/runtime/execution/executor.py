@@ -244,6 +244,10 @@ class Executor:
         that name the failed operator.
         """
         with self._lock:
+            if self._direct is not None and observe is None and watch is None:  # one program computes everything
+                found = self._direct(inputs)
+                if found is not None:
+                    return found
             values = self._bind(inputs)
             shapes, prepared = self._recent
             if self._bind.shapes is not shapes or prepared is None:
@@ -266,14 +270,6 @@ class Executor:
             if self._states:
                 self._keep_states(values, results)
             return results
-
-    def run_direct(self, inputs: Sequence[Any]) -> list[Array] | None:
-        """Run like :meth:`run` without checks by name. Return None if the inputs differ from those of the last run.
-
-        The result is also None if the model is more than one program of machine code.
-        """
-        with self._lock:
-            return None if self._direct is None else self._direct(inputs)
 
     def _direct_run(self) -> DirectRun | None:
         return None

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from odc_mlir.errors import AllocationError, ModelError, OdcError
 from odc_mlir.formats.plan import Plan
@@ -212,7 +212,7 @@ Values = dict[int, Array]
 """Tensors of a run by index: the inputs and the results so far."""
 
 Step = Callable[[Values], None]
-DirectRun = Callable[[Sequence[Array]], list[Array] | None]
+DirectRun = Callable[[Any], list[Array] | None]
 """Function that runs a unit: it reads operands from the values of a run and adds the results."""
 
 

@@ -174,13 +174,11 @@ Compute = Callable[[list[Array]], list[Array]]
 
 
 class Runner:
-    """Buffers of a model, and runs with ``compute``. ``direct``: the switcher's ``run_direct``."""
+    """Buffers of a model, and runs with ``compute``."""
 
-    def __init__(
-        self, loader: Loader, compute: Compute, direct: Callable[[list[Array]], list[Array] | None] = lambda _: None
-    ) -> None:
+    def __init__(self, loader: Loader, compute: Compute) -> None:
         self._loader = loader
-        self._compute, self._direct = compute, direct
+        self._compute = compute
         self._in_buffers: dict[int, Array] = {}
         self._out_buffers: dict[int, Array] = {}
         self._results: list[Array] = []
@@ -267,19 +265,12 @@ class Runner:
         if len(values) != len(plain) or not plain:
             return None
         shapes = loader.input_shapes
-        results = None
-        for index, chosen in shapes.items():
-            if getattr(values[index], "shape", None) != chosen:
-                break
-        else:
-            results = self._direct(values)
-        if results is None:
-            for index, (value, (dtype, shape)) in enumerate(zip(values, plain, strict=True)):
-                wanted = shapes.get(index, shape) if shapes else shape
-                if type(value) is not np.ndarray or value.dtype != dtype or value.shape != wanted:
-                    return None
-            results = self._compute(values)
-        self._in_buffers, self._results = dict(enumerate(values)), results
+        for index, (value, (dtype, shape)) in enumerate(zip(values, plain, strict=True)):
+            wanted = shapes.get(index, shape) if shapes else shape
+            if type(value) is not np.ndarray or value.dtype != dtype or value.shape != wanted:
+                return None
+        self._in_buffers = dict(enumerate(values))
+        results = self._results = self._compute(values)
         self._has_run = True
         for value in results:
             value.setflags(False)  # type: ignore[call-arg]  # a keyword argument takes twice the time

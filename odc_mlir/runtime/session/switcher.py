@@ -387,14 +387,10 @@ class Switcher:
 
     def run(self, arrays: list[Array]) -> list[Array]:
         """Run on ``arrays``, return outputs. Arrays and outputs have the user's element types. Raises OdcError."""
+        original, is_alone = self._original, self._lazy is None and self._carried is None
+        if original is not None and is_alone and original.is_plain and not self._recorder.is_measuring:
+            return original.executor.run(arrays)
         return self._run(arrays) if self._carried is None else self._carried.run(self._run, arrays)
-
-    def run_direct(self, arrays: list[Array]) -> list[Array] | None:
-        """Run by one call of machine code, or return None if anything else is necessary. Raises OdcError."""
-        original = self._original
-        if original is None or self._lazy is not None or self._carried is not None or self._recorder.is_measuring:
-            return None
-        return original.executor.run_direct(arrays) if original.is_plain else None
 
     def _run(self, arrays: list[Array]) -> list[Array]:
         lazy, original = self._lazy, self._original

@@ -92,7 +92,10 @@ def test_errors_of_standard_input_name_it(capsys: pytest.CaptureFixture[str]) ->
             ],
         ),
         ("--list-stages", ["circle-opt", "partition", "(circle-infer-shapes)", "(native-divide-layers)"]),
-        ("--list-targets", ["formats (--emit): mlir, circle, npu-listing", "machines (--target): npu-128, npu-2048, npu-256"]),
+        (
+            "--list-targets",
+            ["formats (--emit): mlir, circle, npu-listing", "machines (--target): npu-128, npu-2048, npu-256"],
+        ),
         (
             "--list-rules",
             ["CONV_2D\n  rank-4: input and result are [N, H, W, C]\n", "PAD -> CONV_2D"],
