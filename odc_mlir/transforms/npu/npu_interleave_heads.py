@@ -37,6 +37,7 @@ from odc_mlir.transforms.npu.schedule.instruction_ir import ProgramPass, Targete
 from odc_mlir.transforms.npu.schedule.tensor_ir import loads_parts, row_copy, row_parts, viewed
 
 MOST_PARTS = 32
+LEAST_ROWS = 32  # of a part of a larger head, because every part loads the matrices again
 SHARE = 4  # a part and a matrix take at most one in SHARE of their memories
 _BETWEEN = npu.LutOp | npu.ScaleOp | npu.ElementwiseOp | npu.SigmoidOp | npu.SoftmaxOp
 Shape = tuple[int, ...]
@@ -126,7 +127,8 @@ def _part_rows(between: Sequence[Operation], last: npu.MatmulOp, target: Target)
     if max(matrices) > target.local.weight_bytes // SHARE:
         return 0
     count = next((count for count in range(min(height, most), 0, -1) if height % count == 0), 0)
-    return count if count and 1 < math.prod(outer) // count <= MOST_PARTS else 0
+    enough = count >= max(1, min(height, LEAST_ROWS))
+    return count if enough and 1 < math.prod(outer) // count <= MOST_PARTS else 0
 
 
 class _Part:
