@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from odc_mlir.transforms.npu.schedule.window_tiling import aligned
@@ -79,11 +79,10 @@ class Resident:
     first: int
     last: int
     address: int | None = None
+    size: int = field(init=False)  # reserved bytes, read in every trial of a plan
 
-    @property
-    def size(self) -> int:
-        """Reserved bytes."""
-        return aligned(self.layout.size)
+    def __post_init__(self) -> None:
+        self.size = aligned(self.layout.size)
 
     def lives_at(self, layer: int) -> bool:
         return self.first <= layer <= self.last
