@@ -16,7 +16,7 @@ After, with a part for each of the 8 heads::
 The array computes products of the next and of the previous part while the vector engine works on a part. Most results
 stay in the tile buffer, of which a part takes at most a quarter. Applies to two products with a softmax, and maybe
 other element-wise operations, between them. Each matrix must fit in a quarter of the weight buffer, so that the next
-matrix can be loaded early.
+matrix can be loaded early. ``dce`` removes the old operations.
 """
 
 from __future__ import annotations
@@ -72,18 +72,8 @@ def _divide(between: Sequence[Operation], last: npu.MatmulOp, count: int) -> Non
     size = math.prod(npu.shape_of(made[0]))
     copies = [StridedCopy(number, 0, number * size, (size,), (1,), (1,)) for number in range(len(made))]
     joined = npu.MoveOp(made, last.output.type, copies=copies)
-    joined.location, sources = last.location, [*last.operands, *between[0].operands]
+    joined.location = last.location
     Rewriter.replace_op(last, [*(item for *_, ops in stages for item in ops), joined], [joined.output])
-    for source in sources:
-        _erase_unused(source)
-
-
-def _erase_unused(value: SSAValue) -> None:
-    if isinstance(value, OpResult) and value.first_use is None:
-        sources = list(value.op.operands)
-        Rewriter.erase_op(value.op)
-        for source in sources:
-            _erase_unused(source)
 
 
 def _between(last: npu.MatmulOp) -> list[Operation] | None:

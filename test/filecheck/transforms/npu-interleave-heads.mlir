@@ -1,4 +1,4 @@
-// RUN: odc-opt %s --split-input-file -p npu-interleave-heads | filecheck %s
+// RUN: odc-opt %s --split-input-file -p npu-interleave-heads,dce | filecheck %s
 
 // A part for each head: the next product comes before the softmax, which comes before the previous second product. All
 // heads add the same mask.

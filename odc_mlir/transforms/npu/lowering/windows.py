@@ -44,12 +44,11 @@ class LowerReduceMaxMin(LowerToNpu):
     operators = ("REDUCE_MAX", "REDUCE_MIN")
 
     def rewrite(self, site: Site) -> None:
-        source = _image(site, _reduced(site.node))
-        if site.node.spec.name == "REDUCE_MAX":
-            site.finish(_largest(site, source))
-            return
-        found = reversed_codes(site, site.emit(_largest(site, reversed_codes(site, source))))
-        site.finish(npu.ReshapeOp(found, site.result_type))
+        source, is_max = _image(site, _reduced(site.node)), site.node.spec.name == "REDUCE_MAX"
+        result = site.result_of_shape(npu.shape_of(source)[0], 1, 1, npu.shape_of(source)[3])
+        source = source if is_max else reversed_codes(site, source)
+        found = npu.ReduceOp(npu.ReduceKind.MAX, source, result, clamp=site.clamp("none"))
+        site.finish(found if is_max else npu.ReshapeOp(reversed_codes(site, site.emit(found)), site.result_type))
 
 
 class LowerSum(LowerToNpu):
@@ -102,13 +101,6 @@ def _reduced(node: Node) -> ReductionShape:
     run = reduced(node)
     assert run is not None, "the placement rules require images"
     return run
-
-
-def _largest(site: Site, source: SSAValue) -> npu.ReduceOp:
-    """Return the reduction of images ``[N, H, W, C]`` to the largest codes ``[N, 1, 1, C]``."""
-    images, _, _, channels = npu.shape_of(source)
-    result = site.result_of_shape(images, 1, 1, channels)
-    return npu.ReduceOp(npu.ReduceKind.MAX, source, result, clamp=site.clamp("none"))
 
 
 def _sum_scale(site: Site) -> tuple[int, int]:
