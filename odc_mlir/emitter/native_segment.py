@@ -18,7 +18,7 @@ from odc_mlir.dialects.circle import BlobAttr, info_of
 from odc_mlir.dialects.native_attributes import ARENA_BYTES, CHOOSE, CONSTANTS, INLINE, PART, SCRATCH_BYTES
 from odc_mlir.dialects.odc import SegmentOp, lowered_symbols
 from odc_mlir.errors import CompileError
-from odc_mlir.formats.native_segment import ALIGNMENT_BYTES, BARRIER, SLACK_BYTES, NativePort, NativeSegment
+from odc_mlir.formats.native_segment import ALIGNMENT_BYTES, BARRIER, SLACK_BYTES, NativeSegment, Port
 from odc_mlir.ops.spec import TensorInfo
 from odc_mlir.targets.cpu import CpuTarget
 
@@ -62,8 +62,8 @@ def module_of(segment: SegmentOp) -> ModuleOp:
     return found
 
 
-def _port(info: TensorInfo) -> NativePort:
-    return NativePort(info.name, info.dtype, info.static_shape)
+def _port(info: TensorInfo) -> Port:
+    return Port(info.name, info.dtype, info.static_shape)
 
 
 def llvm_text(module: ModuleOp) -> str:

@@ -30,8 +30,8 @@ _Value = TypeVar("_Value", str, int)
 
 
 @dataclass(frozen=True, slots=True)
-class NativePort:
-    """An input or output."""
+class Port:
+    """An input or output of a loaded program: name, element type and shape."""
 
     name: str
     dtype: str
@@ -53,8 +53,8 @@ class NativeSegment:
     features: tuple[str, ...]
     entry: str
     part_entry: str
-    inputs: tuple[NativePort, ...]
-    outputs: tuple[NativePort, ...]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
     arena_bytes: int
     scratch_bytes: int
     alignment_bytes: int
@@ -126,13 +126,13 @@ def parse_native_segment(data: bytes) -> NativeSegment:
         )
 
 
-def _port(name: str, dtype: str, dims: list[object]) -> NativePort:
+def _port(name: str, dtype: str, dims: list[object]) -> Port:
     shape = tuple(_as(int, dim) for dim in dims)
     if _as(str, dtype) not in DTYPES or DTYPES[dtype].numpy.hasobject:
         raise ValueError(f"{name!r} is of the unknown type {dtype!r}")
     if min(shape, default=1) < 0 or math.prod(shape) > _MAX_BUFFER_BYTES // DTYPES[dtype].numpy.itemsize:
         raise ValueError(f"{name!r} has the shape {list(shape)}, at most {_MAX_BUFFER_BYTES} bytes are allowed")
-    return NativePort(_as(str, name), dtype, shape)
+    return Port(_as(str, name), dtype, shape)
 
 
 def _as(kind: type[_Value], value: object) -> _Value:

@@ -84,10 +84,7 @@ def gathered_hidden(node: Node, words: int | None) -> int | None:
     return hidden or whole
 
 
-_CODED = real_only("its weights are stored as bits already")
-
-
-_op = OperatorFamily(__name__, quant=_CODED, verify="shapes")
+_op = OperatorFamily(__name__, quant=real_only("its weights are stored as bits already"), verify="shapes")
 
 SPECS = (
     _op(

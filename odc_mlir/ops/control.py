@@ -81,13 +81,10 @@ def check_pairs(node: Node, what: str, ours: Sequence[TensorInfo | None], theirs
             )
 
 
-_CALLS = real_only("functions called by control flow keep real values")
-
-
 _op = OperatorFamily(
     __name__,
     gives="results...?",
-    quant=_CALLS,
+    quant=real_only("functions called by control flow keep real values"),
     traits=STATEFUL | {Trait.CONTROL_FLOW},
     infer="infer.common:open_results",
     verify="own",

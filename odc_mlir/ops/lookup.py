@@ -78,10 +78,7 @@ def skip_gram(node: Node) -> list[ResultType]:
     return common.result(node, "string", (None,))
 
 
-_REAL = real_only("its arithmetic is defined for real values")
-
-
-_op = OperatorFamily(__name__, quant=_REAL, verify="shapes")
+_op = OperatorFamily(__name__, quant=real_only("its arithmetic is defined for real values"), verify="shapes")
 
 SPECS = (
     _op(

@@ -15,10 +15,9 @@ def multinomial(node: Node) -> list[ResultType]:
     return result(node, node.results[0].dtype, (None if logits is None else logits[0], samples))
 
 
-_DRAWS = real_only("random numbers are real values")
-
-
-_op = OperatorFamily(__name__, options="RandomOptions", quant=_DRAWS, traits=STATEFUL)
+_op = OperatorFamily(
+    __name__, options="RandomOptions", quant=real_only("random numbers are real values"), traits=STATEFUL
+)
 
 SPECS = (
     _op("RANDOM_UNIFORM", "shape:int", "random numbers, uniform from 0 to 1", infer="infer.common:shaped", verify=None),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from odc_mlir.formats.native_segment import Port as Port
 from odc_mlir.formats.plan import Plan
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.execution.team import Team
@@ -15,15 +16,6 @@ from odc_mlir.targets import Target
 
 MemoryModel = Literal["parity", "strict"]
 """A simulator's limit on outstanding memory accesses: parity with models of comparable machines, or stricter."""
-
-
-@dataclass(frozen=True, slots=True)
-class Port:
-    """An input or output of a loaded program: name, element type and shape."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,10 +21,10 @@ from odc_mlir.codegen.machine import (
     why_not_known_here,
 )
 from odc_mlir.errors import InputError, OptionError, PackageError, parsing
-from odc_mlir.formats.native_segment import NativePort, NativeSegment, check_whole, parse_native_segment, read_stamps
+from odc_mlir.formats.native_segment import NativeSegment, Port, check_whole, parse_native_segment, read_stamps
 from odc_mlir.formats.plan import Plan
 from odc_mlir.ops.spec import Array, numpy_dtype
-from odc_mlir.runtime.devices.base import DeviceResult, Port
+from odc_mlir.runtime.devices.base import DeviceResult
 from odc_mlir.runtime.execution.team import Team
 from odc_mlir.runtime.execution.units import DirectRun, Step, Values
 from odc_mlir.targets import cpu
@@ -38,8 +38,7 @@ class NativeProgram:
     """A loaded segment with memory. Only one run is possible at a time."""
 
     def __init__(self, segment: NativeSegment) -> None:
-        self.inputs = tuple(Port(port.name, port.dtype, port.shape) for port in segment.inputs)
-        self.outputs = tuple(Port(port.name, port.dtype, port.shape) for port in segment.outputs)
+        self.inputs, self.outputs = segment.inputs, segment.outputs
         names = (segment.entry, segment.part_entry) if segment.part_entry else (segment.entry,)
         self._object = LoadedObject(segment.code, *names)
         with parsing("there is no memory for the segment", PackageError):
@@ -163,7 +162,7 @@ class _Parts:
         self._barrier[0] = BROKEN
 
 
-def _port_bytes(port: NativePort) -> int:
+def _port_bytes(port: Port) -> int:
     return math.prod(port.shape) * numpy_dtype(port.dtype).itemsize
 
 
