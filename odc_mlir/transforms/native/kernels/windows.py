@@ -453,10 +453,12 @@ def _depthwise(w: Loops, a: Accumulator, rows: int, widen: Callable[[SSAValue, A
 
 
 @divisible("tap_count")
-@kernel_by_options(lambda options: {"input": BYTES, "weights": SHORTS, **WINDOWS, **_requantising(options)})
-def depthwise(w: Loops, helpers: Helpers, *, rows: int) -> None:
-    """Compute sums over each channel of bytes, requantised to bytes."""
-    _depthwise(w, requantisation(w, helpers, LANES), rows, w.widen_unsigned)
+@kernel_by_options(lambda options: {"input": SHORTS if "long" in options else BYTES, "weights": SHORTS, **WINDOWS,
+                                    **_requantising(options)})  # fmt: skip
+def depthwise(w: Loops, helpers: Helpers, *, rows: int, long: int = 0) -> None:
+    """Compute sums over each channel, requantised to the type of the input. Sums must fit into 32 bits."""
+    widen = w.widen_unsigned if w["input"].type == BYTES else w.widen
+    _depthwise(w, requantisation(w, helpers, LANES), rows, widen)
 
 
 @divisible("tap_count")
@@ -464,13 +466,6 @@ def depthwise(w: Loops, helpers: Helpers, *, rows: int) -> None:
 def depthwise_hybrid(w: Loops, helpers: Helpers, *, rows: int) -> None:
     """Compute sums over each channel of bytes, scaled to floats."""
     _depthwise(w, _scaling(w), rows, w.widen_unsigned)
-
-
-@divisible("tap_count")
-@kernel_by_options(lambda options: {"input": SHORTS, "weights": SHORTS, **WINDOWS, **_requantising(options)})
-def depthwise_wide(w: Loops, helpers: Helpers, *, rows: int, long: int) -> None:
-    """Compute sums over each channel of 16-bit values, requantised to 16 bits. Sums must fit into 32 bits."""
-    _depthwise(w, requantisation(w, helpers, LANES), rows, w.widen)
 
 
 @divisible("tap_count")

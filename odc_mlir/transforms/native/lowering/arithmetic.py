@@ -220,7 +220,7 @@ class Arithmetic(ABC):
         def emit(segment: SegmentFunction) -> None:
             tiles = Tiles(tile_rows(windows.pixels, segment.machine), 1, windows.pixels, channels)
             segment.call(
-                f"depthwise{self.kernels}",
+                f"depthwise{self.kernels.removesuffix('_wide')}",
                 {"rows": tiles.rows, **options},
                 **self.inputs(segment, windows, times),
                 weights=padded_columns(matrix, tiles.padded, self.taps),

@@ -82,7 +82,7 @@ func.func @main(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5:3>>, %z: tensor<1x
 // CHECK: func.call @convolve_rows8_vectors1_offset0(
 // CHECK: func.call @depthwise_rows8(
 // CHECK: func.call @convolve_wide_rows8_vectors1_long1_split0(
-// CHECK: func.call @depthwise_wide_rows8_long1(
+// CHECK: func.call @depthwise_rows8_long1(
 // CHECK: func.call @quantize_rows_asymmetric0(
 // CHECK: func.call @convolve_hybrid_rows1_vectors1_offset0(
 // CHECK: func.call @pack_codes_turned1(
