@@ -80,7 +80,7 @@ def _asymmetric(x: NDArray[np.float32]) -> tuple[Convert, NDArray[np.float32]]:
     flat, zeros, inverse = flat[:, None], zeros[:, None], (np.float32(1) / scales)[:, None]
 
     def convert(x: NDArray[np.float32], rows: slice) -> NDArray[np.int32]:
-        codes = np.clip(round_half_away(x * inverse[rows] + zeros[rows].astype(np.float32)), _LOW, _HIGH)
+        codes = np.clip(round_half_away(x * inverse[rows]) + zeros[rows].astype(np.float32), _LOW, _HIGH)
         return np.asarray(np.nan_to_num(np.where(flat[rows], 0, codes)).astype(np.int32) - zeros[rows])
 
     return convert, scales

@@ -313,6 +313,9 @@ def test_transposed_convolutions_of_codes(
     builder.operator("TRANSPOSE_CONV", [size, weights, given, bias], [result], options=options)
     model = model_bytes(builder.finish([given], [result]))
     x = values(2, 4, 6, 3) if is_real else generator.integers(0, 100, (2, 4, 6, 3)).astype(dtype)
+    if is_real:
+        x[1] = np.floor(x[1]) + np.float32(0.5)
+        x[1, 0, 0] = -8, 247, 0.5  # the step is 1: all values are halves of it
     (found,) = odc_mlir.run(odc_mlir.compile(model, target="cpu", strict=True), [x], strict=True)
     (expected,) = odc_mlir.run(model, [x], backend="host")
     assert_close(found, expected) if is_real else np.testing.assert_array_equal(found, expected)

@@ -42,8 +42,11 @@ def scales(rng: np.random.Generator, count: int, per_channel: bool, axis: int = 
 
 
 def reals(rng: np.random.Generator, seed: int, shape: tuple[int, ...]) -> Array:
-    """Random activations; some with a row of zeros, or nothing below zero."""
+    """Random activations; some with a row of zeros, or nothing below zero, or halves of a step of 1."""
     x = (rng.normal(size=shape) * 3).astype(np.float32)
+    if seed == 3:
+        x = np.floor(x) + np.float32(0.5)
+        x.reshape(len(x), -1)[:, :2] = -8, 247
     if seed == 1:
         x[0] = 0
     return np.abs(x) if seed == 2 else x

@@ -39,7 +39,7 @@ def asymmetric(row: np.ndarray) -> tuple[list[int], np.float32]:
     real = below if 128 + abs(least / step) < 127 + abs(most / step) else above
     zero = clamp(half_away(Fraction(real)), -128, 127)
     inverse = np.float32(1) / np.float32(step)
-    codes = [half_away(float(np.float32(zero) + np.float32(v * inverse))) for v in row]
+    codes = [zero + half_away(float(np.float32(v * inverse))) for v in row]
     return [clamp(code, -128, 127) - zero for code in codes], np.float32(step)
 
 
@@ -55,6 +55,11 @@ def test_asymmetric_rows(x: np.ndarray) -> None:
     found = quantize_rows(x, asymmetric=True)
     for row, codes, scale in zip(x, found.centred, found.scales, strict=True):
         assert (codes.tolist(), scale) == asymmetric(row)
+
+
+def test_halves_are_rounded_before_the_zero_point_is_added() -> None:
+    x = np.array([[-8, 247, 0.5, -0.5, 2.5], [-247, 8, 0.5, -0.5, 2.5]], np.float32)
+    assert quantize_rows(x, asymmetric=True).centred[:, 2:].tolist() == [[1, -1, 3], [1, -1, 3]]
 
 
 @given(arrays(np.float32, (2, 5), elements=st.floats(-1000, 1000, width=16)), st.booleans())

@@ -424,7 +424,7 @@ def quantize_rows(w: Loops, helpers: Helpers, *, asymmetric: int) -> None:
             place = w.add(begin, k)
             scaled = w.mul(w.load_lanes(w["input"], place, LANES), factors)
             if asymmetric:
-                value = rounded(w, w.add(scaled, offset))
+                value = w.add(rounded(w, scaled), offset)
             else:
                 value = w.function("trunc", w.add(scaled, w.function("copysign", w.constant(0.5, _VECTOR), scaled)))
             codes = small_integers(w, _within(w, value, float(_LOW if asymmetric else -_HIGH), float(_HIGH)))
