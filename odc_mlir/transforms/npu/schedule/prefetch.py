@@ -28,7 +28,7 @@ from odc_mlir.transforms.npu.schedule.program import Buffer, Command
 SMALLEST_CHUNK = 512
 LARGEST_CHUNK = 16_384
 CHUNKS_AT_A_TIME = 4  # chunks that fit in a small arena, because some are read while others arrive
-SHARE = 0.33  # limit of a chunk, as a share of the bytes before it and after its start: first and last layers wait less
+SHARE, SHORT_SHARE = 0.33, 0.25  # limits of a chunk in much and in little SRAM, as shares of the bytes before and after
 # Constants stay off-chip if the estimated time falls below this share, with a narrow and with a wide off-chip port.
 NARROW_GAIN, WIDE_GAIN = 0.99, 0.975
 COPY_CYCLES = 64  # time that a separate copy costs, apart from its bytes
@@ -182,15 +182,15 @@ def _chunks(items: Sequence[PrefetchedConstant], largest: int, port: MemoryPort)
     ends = [0, *accumulate(item.buffer.size for item in items)]
     start, found = 0, list[Chunk]()
     while start < len(items):
-        limit = min(largest, max(SMALLEST_CHUNK, SHARE * min(ends[start], ends[-1] - ends[start])))
+        share = SHARE if largest == LARGEST_CHUNK else SHORT_SHARE
+        limit = min(largest, max(SMALLEST_CHUNK, share * min(ends[start], ends[-1] - ends[start])))
         best, least = start + 1, math.inf
         for end in range(start + 1, len(items) + 1):
-            size, alone = ends[end] - ends[start], items[start].required or items[end - 1].required
-            if end > start + 1 and (alone or size > limit):
+            size = ends[end] - ends[start]
+            if end > start + 1 and (items[start].required or items[end - 1].required or size > limit):
                 break
             waste = (-size % port.burst_bytes + COPY_CYCLES * port.bytes_per_cycle) / size
-            if waste <= least:
-                best, least = end, waste
+            best, least = (end, waste) if waste <= least else (best, least)
         found.append(Chunk(list(items[start:best])))
         start = best
     return found
