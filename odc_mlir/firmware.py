@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import repeat
+from pathlib import Path
 
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp
 from xdsl.dialects.func import ReturnOp
@@ -56,6 +57,13 @@ def emit_firmware(package: Package, *, name: str, triple: str | None = None, cpu
         )
     is_plain = triple is None and not cpu and all(isinstance(step, SegmentStep) for step in package.plan.steps)
     return _Firmware(package, package.plan, name, None if is_plain else chosen(HERE, triple, cpu)).files()
+
+
+def driver_files() -> dict[str, bytes]:
+    """Return the sources of the NPU's driver and of its platform on POSIX, by name."""
+    installed, clone = Path(__file__).with_name("emitter") / "driver", Path(__file__).parents[1] / "driver"
+    folder = installed if installed.is_dir() else clone
+    return {name: (folder / name).read_bytes() for name in ("odc_npu.h", "odc_npu.c", "host.h", "host.c")}
 
 
 class _Firmware:
@@ -180,7 +188,7 @@ class _Firmware:
         texts = {"name": name, "upper": name.upper(), "programs": str(len(self._programs)), **self._plan_texts()}
         processor = "any processor" if self._processor is None else f"the processor {self._processor.triple}"
         texts |= {"target": plan.target or "", "memory": plan.memory or "", "processor": processor}
-        texts["needs"] = "\n".join(f"/* {function}.o: {needs(code)} */" for function, code in objects.items())
+        texts["needs"] = "\n".join(f"/* {needs(code, f'{function}.o')} */" for function, code in objects.items())
         texts["tensors"] = ""
         for kind, tensors in (("input", self._graph.inputs), ("output", self._graph.outputs)):
             prefixes = [f"{name}_{kind}{index}".upper() for index in range(len(tensors))]

@@ -122,7 +122,9 @@ def build(model: Path, samples: list[tuple[Array, Array]], board: Board, folder:
         raise InputError("there are no samples")
     code, header = compiler.compile_object(model, name="model", triple=board.triple, cpu=board.cpu)
     if "_INPUT1_" in header or "_OUTPUT1_" in header:
-        raise UnsupportedError(f"{model.name} has several inputs or outputs; this example handles one of each")
+        states = re.findall(r"(\S+): [^\n]*; a state:", header)
+        has = f"keeps the states {', '.join(states)}" if states else "has several inputs or outputs"
+        raise UnsupportedError(f"{model.name} {has}; this example handles one input and output, without states")
     (folder / "model.o").write_bytes(code)
     (folder / "model.h").write_text(header)
     (folder / "golden.h").write_text(golden_header(samples))

@@ -10,6 +10,7 @@ from typing import Any
 
 from xdsl.dialects import llvm
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr
+from xdsl.ir import BlockArgument
 from xdsl.rewriter import Rewriter
 
 from odc_mlir.codegen.loading import read_symbols
@@ -19,6 +20,7 @@ from odc_mlir.dialects.native_attributes import ARENA_BYTES, CHOOSE, CONSTANTS, 
 from odc_mlir.dialects.odc import SegmentOp, lowered_symbols
 from odc_mlir.errors import CompileError
 from odc_mlir.formats.native_segment import ALIGNMENT_BYTES, BARRIER, SLACK_BYTES, NativeSegment, Port
+from odc_mlir.ops.constants import initial_contents
 from odc_mlir.ops.spec import TensorInfo
 from odc_mlir.targets.cpu import CpuTarget
 
@@ -119,17 +121,24 @@ def native_object(segment: SegmentOp, target: CpuTarget, name: str) -> tuple[byt
     constants, arena = module.attributes[CONSTANTS], module.attributes[ARENA_BYTES]
     assert isinstance(constants, BlobAttr)
     assert isinstance(arena, IntegerAttr)
-    inputs, outputs = [info_of(v) for v in segment.circle_block.args], [info_of(v) for v in segment.ending.operands]
+    ends = segment.ending.operands
+    inputs, outputs = [info_of(v) for v in segment.circle_block.args], [info_of(v) for v in ends]
+    states = {
+        v.index: f"; a state: start elements with {initial_contents(inputs[v.index]).flat[0]:g}, copy output{i} to it "
+        "after each inference; two separate buffers"
+        for i, v in enumerate(ends)
+        if isinstance(v, BlockArgument)
+    }
     _undivide(module)
     text = llvm_text(module) + _entry(segment.sym_name.data, name, len(inputs) + len(outputs), constants.data.data)
     code = emit_linkable(text, target, f"{name}_run")
-    ports = [(f"input{i}", info, "const ") for i, info in enumerate(inputs)]
-    ports += [(f"output{i}", info, "") for i, info in enumerate(outputs)]
-    parameters = ", ".join([*(f"{const}{_C_TYPES[info.dtype]} *{port}" for port, info, const in ports), "void *arena"])
-    tensors = "".join(tensor_definitions(f"{name}_{port}", info) for port, info, _ in ports)
+    ports = [(f"input{i}", info, "const ", states.get(i, "")) for i, info in enumerate(inputs)]
+    ports += [(f"output{i}", info, "", "") for i, info in enumerate(outputs)]
+    parameters = [*(f"{const}{_C_TYPES[info.dtype]} *{port}" for port, info, const, _ in ports), "void *arena"]
+    tensors = "".join(tensor_definitions(f"{name}_{port}", info, text=text) for port, info, _, text in ports)
     texts = {"name": name, "upper": name.upper(), "triple": target.triple, "cpu": target.cpu or "any processor"}
     sizes = {"slack": SLACK_BYTES, "alignment": ALIGNMENT_BYTES, "arena_bytes": arena.value.data + SLACK_BYTES}
-    texts |= {"needed": needs(code), "tensors": tensors, "parameters": parameters}
+    texts |= {"needed": needs(code), "tensors": tensors, "parameters": ", ".join(parameters)}
     return code, fill("object.h", **texts, **sizes)
 
 
@@ -139,14 +148,14 @@ def _undivide(module: ModuleOp) -> None:
             Rewriter.erase_op(op)
 
 
-def needs(code: bytes) -> str:
-    """Return a sentence with the functions that object code needs at link time."""
+def needs(code: bytes, subject: str = "It") -> str:
+    """Return a sentence with the functions that object code, called ``subject``, needs at link time."""
     symbols = read_symbols(code)
     if symbols is None:
         return "Only the linker can report the functions that it needs, because it is not an ELF file."
     if not symbols.undefined:
-        return "It needs no other function."
-    return f"It needs from the compiler's runtime and the C library: {', '.join(symbols.undefined)}."
+        return f"{subject} calls no function of libraries."
+    return f"{subject} calls functions of the compiler's runtime or the C library: {', '.join(symbols.undefined)}."
 
 
 def _entry(inner: str, name: str, tensors: int, constants: memoryview) -> str:
@@ -165,13 +174,13 @@ def fill(template: str, **texts: object) -> str:
     return Template(Path(__file__).with_name("c_templates").joinpath(template).read_text()).substitute(texts)
 
 
-def tensor_definitions(name: str, info: TensorInfo, slack: int = SLACK_BYTES) -> str:
-    """Return the header definitions of one input or output, between empty lines."""
+def tensor_definitions(name: str, info: TensorInfo, slack: int = SLACK_BYTES, text: str = "") -> str:
+    """Return the header definitions of one input or output, between empty lines. ``text``: end of the comment."""
     prefix = name.upper()
     shape, elements = info.static_shape, math.prod(info.static_shape)
     comment = re.sub(r"[^\x20-\x7e]|\*/|/\*", "?", info.name)
     lines = [
-        f"/* {comment}: {_C_TYPES[info.dtype]} {list(shape)} */",
+        f"/* {comment}: {_C_TYPES[info.dtype]} {list(shape)}{text} */",
         f"#define {prefix}_ELEMENTS {elements}",
         f"#define {prefix}_BYTES {elements * info.info.numpy.itemsize + slack}",
     ]

@@ -362,6 +362,6 @@ def choose(name: str) -> Chosen:
         return Chosen(name, None)
     names = ", ".join(dict.fromkeys([*known, "a .toml file", "a plugin such as npu-gen"]))
     hint = f"{did_you_mean(name, known)}use one of {names}, or install the package of this target"
-    if (triple := cpu.triple_of(name)) is not None:
-        hint = f"odc-compile --emit object --triple {triple} --cpu {name} compiles for it"
+    if (flags := cpu.flags_of(name)) is not None:
+        hint = f"odc-compile MODEL --emit object {flags} -o FILE.o compiles for it"
     raise OptionError(f"unknown target {name!r}", hint=hint)

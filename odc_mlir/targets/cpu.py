@@ -18,6 +18,7 @@ HERE = "cpu"
 """Name of the machine of this process."""
 
 _FOLDER = "cpus"
+_TRIPLE = r"(thumb|arm|aarch64|riscv|x86_64|i[3-6]86)[\w.]*(-[\w.]+){2,3}"
 _TRIPLES = (
     (r"cortex-m(0|0plus|1)", "thumbv6m"),
     (r"cortex-m3", "thumbv7m"),
@@ -71,13 +72,18 @@ def triple_of(name: str) -> str | None:
     return next((f"{arch}-none-eabi" for pattern, arch in _TRIPLES if re.fullmatch(pattern, name)), None)
 
 
+def flags_of(name: str) -> str | None:
+    """Return the flags of ``--emit object`` for a processor or triple without a description, or None."""
+    if (triple := triple_of(name)) is not None:
+        return f"--triple {triple} --cpu {name}"
+    return f"--triple {name}" if re.fullmatch(_TRIPLE, name) else None
+
+
 def load(name: str) -> CpuTarget:
     """Load the processor called ``name``. Raises TargetError."""
     if name not in names():
-        triple = triple_of(name)
-        hint = (
-            f"use {HERE}, or one of {', '.join(names())}" if triple is None else f"use --triple {triple} --cpu {name}"
-        )
+        flags = flags_of(name)
+        hint = f"use {HERE}, or one of {', '.join(names())}" if flags is None else f"use {flags}"
         raise TargetError(f"unknown processor {name!r}", hint=hint)
     document: dict[str, Any] = tomllib.loads(
         (resources.files("odc_mlir.targets") / _FOLDER / f"{name}.toml").read_text("utf-8")

@@ -152,8 +152,13 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _body(arguments: argparse.Namespace) -> int:
     from odc_mlir.tools.odc_build import call_command
+    from odc_mlir.tools.odc_compile import why_no_page
+    from odc_mlir.tools.quantizing import RANDOM
 
     folder = Path(arguments.output or f"{Path(arguments.model).stem}.odc")
+    arguments.samples = None if arguments.calibration == RANDOM else arguments.calibration
+    why = why_no_page(arguments.target)
+    arguments.page = folder / "report.html" if why is None else None
     was_float = False
     for command, words in _steps(arguments, folder):
         was_float |= command == "odc-quantize"
@@ -163,13 +168,14 @@ def _body(arguments: argparse.Namespace) -> int:
             return code
     for line in _result(arguments, folder, was_float):
         print(line)
-    arguments.files.tell([f"next: open {folder / 'report.html'}, or odc-run {folder / 'package'} --load DATA"])
+    page = f"open {arguments.page}, or" if arguments.page else f"(no page: {why})"
+    arguments.files.tell([f"next: {page} odc-run {folder / 'package'} --load DATA"])
     return 0
 
 
 def _result(arguments: argparse.Namespace, folder: Path, was_float: bool) -> Iterator[str]:
     """Yield what was compared with what."""
-    compared = "samples" if arguments.calibration else "a random input (--calibration DATA: on samples)"
+    compared = "samples" if arguments.samples else "a random input (--calibration DATA: on samples)"
     yield f"{folder / 'package'} = {_quantized(arguments, folder) if was_float else arguments.model} on {compared}"
     if was_float:
         from odc_mlir.quantizer.summary import figure
@@ -210,9 +216,9 @@ def _steps(arguments: argparse.Namespace, folder: Path) -> Iterator[tuple[str, l
         yield "odc-quantize", [*words, *target, *more]
         model = quantized
         yield "odc-lint", [model, *target]  # some findings need the values of weights that were stored as float16
-    package, page = str(folder / "package"), str(folder / "report.html")
-    yield "odc-compile", [model, "-o", package, "--report-html", page, "--memory", arguments.memory, *target, *more]
-    samples = ["--load", arguments.calibration, "--max-samples", _COMPARED] if arguments.calibration else []
+    package, page = str(folder / "package"), ["--report-html", str(arguments.page)] if arguments.page else []
+    yield "odc-compile", [model, "-o", package, *page, "--memory", arguments.memory, *target, *more]
+    samples = ["--load", arguments.samples, "--max-samples", _COMPARED] if arguments.samples else []
     yield "odc-diff", [model, package, *samples]
 
 

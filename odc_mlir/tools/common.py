@@ -470,10 +470,10 @@ def _logging_to_stderr(prog: str, verbose: int, quiet: bool) -> Iterator[None]:
     before = logger.level
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter())
-    logger.addHandler(handler)
+    outer, logger.handlers = logger.handlers, [handler]  # a command that another one runs prints warnings once
     logger.setLevel(logging.ERROR if quiet else (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)])
     try:
         yield
     finally:
-        logger.removeHandler(handler)
+        logger.handlers = outer
         logger.setLevel(before)

@@ -119,7 +119,6 @@ def _edit(arguments: argparse.Namespace, edit: Edit) -> None:
 
 
 def _operators(arguments: argparse.Namespace) -> None:
-
     from odc_mlir.dialects.circle import CircleOp
     from odc_mlir.dialects.circle_types import tensor_facts
     from odc_mlir.runtime import api
@@ -170,7 +169,6 @@ def _shape(shape: list[int | None] | None) -> str:
 
 
 def _tensors(arguments: argparse.Namespace) -> None:
-
     from odc_mlir.editing.parameters import constants
     from odc_mlir.formats.samples import write_outputs
     from odc_mlir.runtime import api
@@ -229,7 +227,6 @@ def _numbers(text: str, count: int) -> set[int]:
 
 
 def _partition(arguments: argparse.Namespace) -> None:
-
     from odc_mlir.editing.cutting import divide, recipe
     from odc_mlir.formats.circle.writer import write_model
     from odc_mlir.formats.one import parse_partition

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,8 @@ from odc_mlir.tools.common import (
 from odc_mlir.tools.files import add_input, add_json, add_memory, add_output, add_overwrite, add_switch
 
 if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
+
     from odc_mlir.runtime.package import Package
     from odc_mlir.runtime.reporting.report_object import UnmodelledReport
 
@@ -39,7 +41,7 @@ _OBJECT = "object"
 _FORMATS = frozenset({_OBJECT, "asm", "c", "elf", "h", "header", "llvm", "o", "obj"})  # never meant as stages
 
 _OF_OBJECT_ALONE = frozenset({"triple", "cpu", "header"})
-_OF_OBJECT = _OF_OBJECT_ALONE | {"model", "output", "emit", "target", "time_limit"}
+_OF_OBJECT = _OF_OBJECT_ALONE | {"model", "output", "emit", "target", "time_limit", "quantize"}
 _OF_PACKAGE_ALONE = frozenset({"strict", "no_cache", "json", "report_html"})
 
 
@@ -115,22 +117,21 @@ def _kind_of_output(arguments: argparse.Namespace) -> OutputKind:
 def _body(arguments: argparse.Namespace) -> int | None:
     of_package = {action.dest for action in arguments.parser._actions} - _OF_OBJECT_ALONE
     of_stage = of_package - _OF_PACKAGE_ALONE
-    used = _OF_OBJECT if arguments.emit else of_stage if arguments.stage else of_package
+    of_quantizing = {a.dest for a in arguments.parser._actions if quantizing.COMMON_FLAGS & {*a.option_strings}}
+    of_object = _OF_OBJECT | of_quantizing
+    used = of_object if arguments.emit else of_stage if arguments.stage else of_package
     if (idle := idle_option(arguments, used)) is not None:
         flag = "--emit object" if arguments.emit else "--stage" if arguments.stage else None
-        is_of_object = idle.lstrip("-").replace("-", "_") in _OF_OBJECT and not arguments.emit
+        is_of_object = idle.lstrip("-").replace("-", "_") in _OF_OBJECT_ALONE and not arguments.emit
         remedy = "add --emit object" if is_of_object else f"leave out {flag}"
         raise UsageError(f"{flag or 'a package'} has no use for {idle}; leave it out, or {remedy}")
-    if arguments.emit:
-        if not arguments.output:
-            raise UsageError("--emit object needs -o FILE.o")
-        with limited_time(arguments.time_limit):
-            _emit_object(arguments)
-        return None
+    if arguments.emit and not arguments.output:
+        raise UsageError("--emit object needs -o FILE.o")
     if arguments.stage:
         _check_stage(arguments.stage)
+    if arguments.emit or arguments.stage:
         with quantizing.in_flags(quantizing.COMMON_FLAGS), limited_time(arguments.time_limit):
-            _emit(arguments)
+            (_emit_object if arguments.emit else _emit)(arguments)
         return None
     if not (arguments.output or arguments.json or arguments.report_html):
         raise UsageError("give -o, --stage or a report to write")
@@ -186,12 +187,12 @@ def _emit_object(arguments: argparse.Namespace) -> None:
     from odc_mlir import compiler
     from odc_mlir.codegen import machine
     from odc_mlir.emitter.native_segment import needs
-    from odc_mlir.runtime import api
 
     target = arguments.target if arguments.target != "npu-256" else "cpu"
     processor = machine.chosen(target, arguments.triple, arguments.cpu)
+    model, described = _loaded(arguments, target)
     code, header = compiler.compile_object(
-        api.load(arguments.model),
+        model,
         name=re.sub(r"\W", "_", Path(arguments.output).stem, flags=re.ASCII),
         target=target,
         triple=arguments.triple,
@@ -202,24 +203,37 @@ def _emit_object(arguments: argparse.Namespace) -> None:
     arguments.files.write("header", lambda: header)
     if is_written:
         where = f"{processor.triple} ({processor.cpu or 'any processor'})"
-        arguments.files.tell([f"{arguments.output}: {size_text(len(code))} for {where}. {needs(code)}"])
+        arguments.files.tell([*described, f"{arguments.output}: {size_text(len(code))} for {where}. {needs(code)}"])
+
+
+def _loaded(arguments: argparse.Namespace, target: str) -> tuple[ModuleOp, Sequence[str]]:
+    """Return the model, quantised if requested, and lines about its accuracy."""
+    from odc_mlir.runtime import api
+
+    chosen = _quantising(arguments)
+    if not chosen:
+        return api.load(arguments.model), ()
+    allowed, scheme = chosen.pop("allow_accuracy_loss"), chosen.pop("quantize")
+    show = quantizing.progress_on_stderr("odc-compile", arguments.quiet)
+    made = api.quantize(arguments.model, scheme=scheme, target=target, progress=show, **chosen)
+    quantizing.end_progress(arguments.quiet)
+    if not allowed:
+        made.require_passed()
+    return made.model, tuple(_accuracy(arguments, made.verdict))
+
+
+def _accuracy(arguments: argparse.Namespace, verdict: Mapping[str, Any]) -> Iterator[str]:
+    from odc_mlir.quantizer.summary import conclusion, headline
+
+    yield headline(model_name(arguments.model), verdict)
+    yield f"  {conclusion(verdict)}"
 
 
 def _emit(arguments: argparse.Namespace) -> None:
     from odc_mlir import compiler
-    from odc_mlir.runtime import api
     from odc_mlir.support.text import module_text
 
-    chosen = _quantising(arguments)
-    if chosen:
-        allowed, scheme = chosen.pop("allow_accuracy_loss"), chosen.pop("quantize")
-        show = quantizing.progress_on_stderr("odc-compile", arguments.quiet)
-        made = api.quantize(arguments.model, scheme=scheme, target=arguments.target, progress=show, **chosen)
-        quantizing.end_progress(arguments.quiet)
-        if not allowed:
-            made.require_passed()
-    module = made.model if chosen else api.load(arguments.model)
-    module = compiler.lower(module, arguments.stage, **_options(arguments))
+    module = compiler.lower(_loaded(arguments, arguments.target)[0], arguments.stage, **_options(arguments))
     # Files contain all constants. Terminals get IR with the bytes of constants left out.
     if arguments.output:
         arguments.files.write("output", lambda: module_text(module))
@@ -228,12 +242,10 @@ def _emit(arguments: argparse.Namespace) -> None:
 
 
 def _compile(arguments: argparse.Namespace) -> None:
-    from odc_mlir import targets
     from odc_mlir.runtime import api
     from odc_mlir.runtime.reporting import report_object
 
-    if arguments.target not in targets.names() and not arguments.target.endswith(".toml"):
-        _refuse_page(arguments, arguments.target)
+    _refuse_page(arguments, why_no_page(arguments.target))
     show = quantizing.progress_on_stderr("odc-compile", arguments.quiet)
     options = {**_options(arguments), **_quantising(arguments)}
     try:
@@ -249,7 +261,7 @@ def _compile(arguments: argparse.Namespace) -> None:
         quantizing.end_progress(arguments.quiet)
     is_modelled = package.plan is None or report_object.is_modelled(package.plan)  # IR names its own target
     if not is_modelled and package.plan is not None:
-        _refuse_page(arguments, package.plan.target or arguments.target)
+        _refuse_page(arguments, f"there is no model of code for {package.plan.target or arguments.target}")
     if arguments.output:
         with arguments.files.writing(arguments.output):
             package.save(arguments.output, overwrite=arguments.overwrite)
@@ -269,20 +281,25 @@ def _compile(arguments: argparse.Namespace) -> None:
             print(f"odc-compile: warning: {warning}", file=sys.stderr)
 
 
-def _refuse_page(arguments: argparse.Namespace, target: str) -> None:
-    if arguments.report_html:
+def why_no_page(target: str) -> str | None:
+    """Return the reason why packages for ``target`` have no page, or None: our NPUs and described machines have one."""
+    from odc_mlir import targets
+
+    is_modelled = target in targets.names() or target.endswith(".toml")
+    return None if is_modelled else f"there is no model of code for {target}"
+
+
+def _refuse_page(arguments: argparse.Namespace, why: str | None) -> None:
+    if arguments.report_html and why is not None:
         raise OptionError(
-            f"the page {arguments.report_html!r} cannot be written: there is no model of code for {target}",
+            f"the page {arguments.report_html!r} cannot be written: {why}",
             hint="use --json, which has sizes and placement, and measure runs with odc-run --profile",
         )
 
 
 def _described(arguments: argparse.Namespace, package: Package, is_modelled: bool) -> Iterator[str]:
     if package.verdict is not None:
-        from odc_mlir.quantizer.summary import conclusion, headline
-
-        yield headline(model_name(arguments.model), package.verdict)
-        yield f"  {conclusion(package.verdict)}"
+        yield from _accuracy(arguments, package.verdict)
     if not is_modelled and package.plan is not None:
         from odc_mlir.runtime.reporting.report_object import unmodelled_report
 

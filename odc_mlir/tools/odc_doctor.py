@@ -147,7 +147,7 @@ def _targets() -> Iterator[SystemFact]:
     for source, found in described():
         if isinstance(found, TargetFacts):
             text = f"{found.summary}; takes {', '.join(found.schemes)}; compiled by {found.codegen}"
-            yield SystemFact("targets", found.name, text)
+            yield SystemFact("targets", found.name, f"{text}; machines {', '.join(found.machines) or 'none'}")
         else:
             yield SystemFact("targets", source.target, found.message, "problem", f"look at {source.origin}")
 
@@ -217,7 +217,7 @@ def _cache() -> Iterator[SystemFact]:
         text = f"{existing} cannot be written"
         yield SystemFact("cache", "access", text, "problem", "set ODC_CACHE_DIR to a writable folder")
     else:
-        yield SystemFact("cache", "free", f"{shutil.disk_usage(existing).free} bytes")
+        yield SystemFact("cache", "free", f"{shutil.disk_usage(existing).free / 1e9:,.1f} GB")
 
 
 @dataclass(frozen=True, slots=True)

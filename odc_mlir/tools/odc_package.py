@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odc_mlir.errors import OdcError
+from odc_mlir.errors import OdcError, OptionError
 from odc_mlir.formats.kinds import FOLDER, json_kind, package_kind
 from odc_mlir.formats.quantities import counted
 from odc_mlir.tools.common import EXIT_USER, add_command, base_parser, tool
@@ -201,17 +201,20 @@ def _check(arguments: argparse.Namespace) -> int | None:
 
 
 def _firmware(arguments: argparse.Namespace) -> None:
-    from odc_mlir.firmware import emit_firmware
+    from odc_mlir.firmware import driver_files, emit_firmware
     from odc_mlir.formats.outputs import write_file
     from odc_mlir.runtime.package import Package
 
     folder = Path(arguments.output).resolve()
     name = re.sub(r"\W", "_", folder.name, flags=re.ASCII)
     files = emit_firmware(Package.from_path(arguments.package), name=name, triple=arguments.triple, cpu=arguments.cpu)
+    driver = driver_files()
+    if taken := [file for file in ("main.c", *driver) if Path(file).stem == name]:
+        raise OptionError(f"the firmware would be called {name}, as its file {taken[0]}", hint="rename the folder")
     folder.mkdir(parents=True, exist_ok=True)
-    for file, data in files.items():
+    for file, data in {**files, **driver}.items():
         write_file(folder / file, data)
-    arguments.files.tell([f"{arguments.output}: {', '.join(files)}"])
+    arguments.files.tell([f"{arguments.output}: {', '.join(files)}; the NPU's driver: {', '.join(driver)}"])
 
 
 def _rollback(arguments: argparse.Namespace) -> None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _SHOWN_EVERY_SECONDS = 0.05
 _MOST_OVERRIDES, _LONGEST_OVERRIDES = 4, 240  # limits on printed layers and characters
 RANDOM = "random"
-_RANDOM_SAMPLES = 3
+_RANDOM_SAMPLES = 16  # the check holds back every second one, and needs eight
 COMMON_FLAGS = frozenset({"--calibration", "--labels", "--allow-accuracy-loss", *map(flag_of, in_group(COMMON))})
 
 
@@ -103,13 +103,13 @@ def common_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the keyword arguments for the given flags of :func:`add_common_flags`."""
     calibration: Any = arguments.calibration
     if calibration == RANDOM and not os.path.exists(RANDOM):
-        calibration = _random_samples(arguments.model)
+        calibration = _random_samples(arguments.model, getattr(arguments, "max_samples", None) or _RANDOM_SAMPLES)
     data = {"calibration": calibration, "labels": True if arguments.labels else None}
     return _given(data | {name: getattr(arguments, name) for name in in_group(COMMON)})
 
 
-def _random_samples(model: str) -> list[list[Array]]:
-    """Return made-up samples for ``--calibration random``, with a warning. Unknown dimensions are 1."""
+def _random_samples(model: str, count: int) -> list[list[Array]]:
+    """Return ``count`` random samples for ``--calibration random``, with a warning. Unknown dimensions are 1."""
     import logging
 
     from odc_mlir.formats.samples import random_inputs
@@ -121,7 +121,7 @@ def _random_samples(model: str) -> list[list[Array]]:
     )
     graph = open_executor(model, backend="host").graph
     wanted = [(info.info.numpy, tuple(extent or 1 for extent in info.shape or ())) for info in graph.input_infos()]
-    return [random_inputs(wanted, seed, index_limits(graph)) for seed in range(_RANDOM_SAMPLES)]
+    return [random_inputs(wanted, seed, index_limits(graph)) for seed in range(count)]
 
 
 def all_options(arguments: argparse.Namespace) -> dict[str, Any]:

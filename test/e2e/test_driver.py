@@ -21,7 +21,7 @@ from helpers import stateful
 from helpers.compiled import Compiled
 from helpers.containers import damaged, edge_cases, small_container
 from helpers.data import GoldenModel, golden_models
-from helpers.driver import FOLDER, SANITIZE, STRICT, Array, Driver, build, load_stub, platform, run_firmware
+from helpers.driver import FOLDER, SANITIZE, STRICT, Array, Driver, build, compiler, load_stub, platform, run_firmware
 from helpers.models import ModelBuilder
 from odc_mlir import Package
 from odc_mlir.codegen.loading import read_symbols
@@ -384,12 +384,22 @@ def test_the_command_writes_firmware(compiled: Compiled, tmp_path: Path, capsys:
     arguments = ["firmware", str(compiled(DIGITS)), "-o", str(folder), "--triple", "thumbv7em-none-eabi"]
     assert odc_package.main(arguments) == 0
     names = {"digits_m4.h", "digits_m4.c", "digits_m4_programs.c", "main.c"}
-    assert {path.name for path in folder.iterdir()} == names
+    assert {path.name for path in folder.iterdir()} == names | {"odc_npu.h", "odc_npu.c", "host.h", "host.c"}
+    for source in folder.glob("*.c"):
+        command = [*compiler(), "-std=c99", "-c", str(source), "-o", str(tmp_path / "any.o")]
+        subprocess.run(command, check=True, capture_output=True)
     assert "#define DIGITS_M4_INPUT0_BYTES 64\n" in (folder / "digits_m4.h").read_text()
     assert "digits_m4_programs.c" in capsys.readouterr().out
     assert odc_package.main(arguments) == 1, "it may have been edited"
     assert "is in the way" in capsys.readouterr().err
     assert odc_package.main([*arguments, "--overwrite"]) == 0
+
+
+def test_firmware_has_no_name_of_a_file_beside_it(
+    compiled: Compiled, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert odc_package.main(["firmware", str(compiled(DIGITS)), "-o", str(tmp_path / "host")]) == 1
+    assert "would be called host, as its file host.h; rename the folder" in capsys.readouterr().err
 
 
 def test_firmware_without_host_operators_needs_no_code_generator(

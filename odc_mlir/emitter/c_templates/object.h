@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-/* All buffers are aligned to this many bytes, and have $slack bytes behind their contents. */
+/* The caller has to align all buffers to this many bytes. _BYTES includes $slack bytes behind the contents. */
 #define ${upper}_ALIGNMENT $alignment
 #define ${upper}_ARENA_BYTES $arena_bytes
 $tensors

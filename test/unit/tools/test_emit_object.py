@@ -51,6 +51,24 @@ def test_the_object_computes_what_the_header_says(tmp_path: Path) -> None:
     assert odc_compile.main(arguments) == 0, "what we wrote may be replaced"
 
 
+def test_a_float_model_is_quantised_first(test_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, samples = (test_data / "models" / "digits" / name for name in ("digits_cnn.circle", "calibration.npz"))
+    code, header = tmp_path / "digits.o", tmp_path / "digits.h"
+    arguments = [str(model), "--emit", "object", "--quantize", "int8", "--io", "quantized"]
+    arguments += ["--calibration", str(samples), "-o", str(code), "--header", str(header)]
+    assert odc_compile.main(arguments) == 0
+    assert "digits_run(const int8_t *input0, int8_t *output0, void *arena);" in header.read_text()
+    assert "of the float model's answers" in capsys.readouterr().out
+
+
+def test_the_header_tells_how_states_start_and_go_on(test_data: Path) -> None:
+    lstm = test_data / "models" / "lstm" / "keras_lstm_mnist_ptq.circle"
+    _, header = compiler.compile_object(str(lstm), name="lstm")
+    states = re.findall(r"a state: start elements with (-?\d+), copy (output\d) to it after", header)
+    assert states == [("-1", "output1"), ("0", "output2")]
+    assert header.count("a state") == 2
+
+
 def test_functions_of_a_file_with_dots_in_its_name(tmp_path: Path) -> None:
     code, header = tmp_path / "digits.q8.o", tmp_path / "digits.q8.h"
     arguments = [str(DIGITS), "--emit", "object", "--target", "cpu", "-o", str(code), "--header", str(header)]
@@ -77,7 +95,7 @@ def test_other_processors(
     assert symbols is not None
     assert symbols.undefined == needed, "no memset, no memcpy"
     assert symbols.defined == ("digits_run",)
-    said = "It needs no other function." if not needed else f"library: {', '.join(needed)}."
+    said = "It calls no function of libraries." if not needed else f"library: {', '.join(needed)}."
     assert said in header.read_text()
     out = capsys.readouterr().out
     assert said in out
@@ -139,6 +157,9 @@ def test_objects_of_two_models_are_linked_together() -> None:
         (["--emit", "object", "--cpu", "znver4", "-o", "a.o"], 1, "add --triple with the triple of its architecture"),
         (["--emit", "object", "--target", "cortex-m33", "-o", "a.o"], 1, "--triple thumbv8m.main-none-eabi --cpu"),
         (["--target", "cortex-m4", "-o", "out"], 1, "--emit object --triple thumbv7em-none-eabi --cpu cortex-m4"),
+        (["--target", "thumbv7em-none-eabi", "-o", "out"], 1, "--emit object --triple thumbv7em-none-eabi -o FILE.o"),
+        (["--emit", "object", "--target", "aarch64-linux-gnu", "-o", "a.o"], 1, "use --triple aarch64-linux-gnu"),
+        (["--target", "aarch64-dotprot", "-o", "out"], 1, "unknown target 'aarch64-dotprot'; did you mean"),
         (["--emit", "c", "-o", "a.c"], 2, "invalid choice: 'c' (choose from"),
         (["--emit", "nothing", "-o", "a.c"], 1, "--emit takes only object"),
         (

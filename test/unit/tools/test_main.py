@@ -15,6 +15,7 @@ import odc_mlir
 from helpers.data import REPOSITORY
 from odc_mlir import samples
 from odc_mlir.errors import OptionError
+from odc_mlir.firmware import driver_files
 from odc_mlir.tools.commands import SHELLS, commands, main
 
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
@@ -103,9 +104,11 @@ def test_samples_go_to_a_folder_twice_but_over_nothing_else(tmp_path: Path) -> N
     assert main(copy) == 1
 
 
-def test_the_wheel_has_the_samples() -> None:
+def test_the_wheel_has_the_samples_and_the_driver() -> None:
     included = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
-    assert included == {f"{folder}/{name}": f"odc_mlir/samples/data/{name}" for name, folder in samples.FILES.items()}
+    wanted = {f"{folder}/{name}": f"odc_mlir/samples/data/{name}" for name, folder in samples.FILES.items()}
+    wanted |= {f"driver/{name}": f"odc_mlir/emitter/driver/{name}" for name in driver_files()}
+    assert included == wanted
     assert all((REPOSITORY / source).is_file() for source in included)
 
 
@@ -120,6 +123,25 @@ def test_all_steps_for_one_model(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert f"{folder / 'package'} = {model} on a random input" in told
         assert [line for line in told.splitlines() if line.startswith("next:")] == told.splitlines()[-1:]
         assert {path.name for path in folder.iterdir()} == {"package", "report.html"}
+
+
+def test_processors_have_a_package_without_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, folder = str(samples.path("digits_cnn_int8.circle")), tmp_path / "out"
+    assert main([model, "-o", str(folder), "--target", "cpu"]) == 0
+    found = capsys.readouterr()
+    running = f"odc-run {folder / 'package'} --load DATA"
+    assert found.out.endswith(f"next: (no page: there is no model of code for cpu) {running}\n")
+    assert {path.name for path in folder.iterdir()} == {"package"}
+
+
+def test_random_samples_suffice_and_are_warned_of_once(
+    test_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = test_data / "models" / "digits" / "digits_cnn.circle"
+    assert main([str(model), "-o", str(tmp_path / "out"), "--calibration", "random"]) == 0
+    found = capsys.readouterr()
+    assert found.err.count("ranges are recorded on random inputs") == 1
+    assert "over 1 random input" in found.out
 
 
 def test_a_quiet_run_prints_only_the_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
