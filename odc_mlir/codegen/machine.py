@@ -119,7 +119,7 @@ def chosen(target: str, triple: str | None, name: str) -> CpuTarget:
     if triple is not None:
         return for_triple(triple, name)
     if name:
-        hint = f"add --triple {cpu.triple_of(name) or 'with the triple of its architecture, such as riscv32-none-elf'}"
+        hint = f"add {cpu.flags_of(name) or '--triple with the triple of its architecture, such as riscv32-none-elf'}"
         raise OptionError(f"the processor {name!r} has no triple, and code would be for this machine", hint=hint)
     return resolve(target)
 

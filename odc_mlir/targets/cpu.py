@@ -67,16 +67,12 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml")))
 
 
-def triple_of(name: str) -> str | None:
-    """Return LLVM's triple of a Cortex-M processor with floats in integer registers, or None for other names."""
-    return next((f"{arch}-none-eabi" for pattern, arch in _TRIPLES if re.fullmatch(pattern, name)), None)
-
-
 def flags_of(name: str) -> str | None:
-    """Return the flags of ``--emit object`` for a processor or triple without a description, or None."""
-    if (triple := triple_of(name)) is not None:
-        return f"--triple {triple} --cpu {name}"
-    return f"--triple {name}" if re.fullmatch(_TRIPLE, name) else None
+    """Return the flags of ``--emit object`` for a Cortex-M (floats in integer registers) or a triple, or None."""
+    if re.fullmatch(_TRIPLE, name):
+        return f"--triple {name}"
+    found = (f"--triple {arch}-none-eabi --cpu {name}" for pattern, arch in _TRIPLES if re.fullmatch(pattern, name))
+    return next(found, None)
 
 
 def load(name: str) -> CpuTarget:

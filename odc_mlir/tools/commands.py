@@ -13,7 +13,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import OptionError, UnsupportedError, did_you_mean
 from odc_mlir.formats.kinds import FOLDER
@@ -75,15 +75,9 @@ def _completion(arguments: Sequence[str]) -> int:
         "Print a script that completes commands' options; evaluate or source it in the shell.",
     )
     parser.add_argument("shell", choices=SHELLS)
-    parser.add_argument("command", nargs="?", type=_command, metavar="COMMAND", help="only this one")
+    name: dict[str, Any] = {"type": lambda text: text.removeprefix("odc-"), "choices": [*commands()]}
+    parser.add_argument("command", nargs="?", metavar="COMMAND", help="only this one", **name)
     return run_tool(parser, _print_completion, arguments)
-
-
-def _command(text: str) -> str:
-    name = text.removeprefix("odc-")
-    if name not in commands():
-        raise argparse.ArgumentTypeError(f"there is no command {text!r}; one of {', '.join(commands())}")
-    return name
 
 
 def _print_completion(arguments: argparse.Namespace) -> None:
@@ -157,6 +151,7 @@ def _body(arguments: argparse.Namespace) -> int:
 
     folder = Path(arguments.output or f"{Path(arguments.model).stem}.odc")
     arguments.samples = None if arguments.calibration == RANDOM else arguments.calibration
+    arguments.quantized = folder / f"{Path(arguments.model).stem}-quantized.circle"  # reports name the model after it
     why = why_no_page(arguments.target)
     arguments.page = folder / "report.html" if why is None else None
     was_float = False
@@ -176,17 +171,12 @@ def _body(arguments: argparse.Namespace) -> int:
 def _result(arguments: argparse.Namespace, folder: Path, was_float: bool) -> Iterator[str]:
     """Yield what was compared with what."""
     compared = "samples" if arguments.samples else "a random input (--calibration DATA: on samples)"
-    yield f"{folder / 'package'} = {_quantized(arguments, folder) if was_float else arguments.model} on {compared}"
+    yield f"{folder / 'package'} = {arguments.quantized if was_float else arguments.model} on {compared}"
     if was_float:
         from odc_mlir.quantizer.summary import figure
 
         accuracy = json.loads((folder / "accuracy.json").read_text(encoding="utf-8"))
-        yield f"{_quantized(arguments, folder)} against {arguments.model}: {figure(accuracy)}"
-
-
-def _quantized(arguments: argparse.Namespace, folder: Path) -> Path:
-    """Return the file of the quantised model. Reports name the model after it."""
-    return folder / f"{Path(arguments.model).stem}-quantized.circle"
+        yield f"{arguments.quantized} against {arguments.model}: {figure(accuracy)}"
 
 
 def _steps(arguments: argparse.Namespace, folder: Path) -> Iterator[tuple[str, list[str]]]:
@@ -209,7 +199,7 @@ def _steps(arguments: argparse.Namespace, folder: Path) -> Iterator[tuple[str, l
         )
     folder.mkdir(parents=True, exist_ok=True)
     if is_float:
-        quantized, verdict = str(_quantized(arguments, folder)), str(folder / "accuracy.json")
+        quantized, verdict = str(arguments.quantized), str(folder / "accuracy.json")
         words = [model, "--calibration", arguments.calibration, "-o", quantized, "--json", verdict]
         for name, value in chosen.items():
             words += [f"--{name}"] if value is True else [f"--{name}", str(value)]

@@ -41,9 +41,6 @@ class Printer:
         """Print the text of ``token``, and record the time."""
         self.seconds.append(time.perf_counter() - self._start)
         self._ids.append(token)
-        self._show()
-
-    def _show(self) -> None:
         text = self._tokenizer.decode(self._ids)
         if not text.endswith(_INCOMPLETE):
             print(text[len(self._shown) :], end="", flush=True)

@@ -28,7 +28,8 @@ def check_class_order(chosen: Array, labels: Array, classes: int, model: str) ->
     moved = classes_moved(chosen, labels, classes)
     if not moved:
         return
-    right, renumbered = (_right(chosen, found) for found in (labels, _renumbered(labels, moved)))
+    both = (labels, _renumbered(labels, moved))
+    right, renumbered = (100.0 * float(np.mean(chosen.ravel() == found.ravel())) for found in both)
     shifts = {(answer - label) % classes for label, answer in moved.items()}
     what = "numbered in another order"
     if len(shifts) == 1 and len(moved) >= FEWEST_OF_CLASS:
@@ -92,10 +93,6 @@ def _renumbered(labels: Array, moved: Moved) -> Array:
     for label, answer in moved.items():
         found[labels == label] = answer
     return found
-
-
-def _right(chosen: Array, labels: Array) -> float:
-    return 100.0 * float(np.mean(chosen.ravel() == labels.ravel()))
 
 
 def check_column_order(outputs: Sequence[Array], labels: Array, model: str) -> None:
