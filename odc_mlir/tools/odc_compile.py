@@ -118,8 +118,7 @@ def _body(arguments: argparse.Namespace) -> int | None:
     of_package = {action.dest for action in arguments.parser._actions} - _OF_OBJECT_ALONE
     of_stage = of_package - _OF_PACKAGE_ALONE
     of_quantizing = {a.dest for a in arguments.parser._actions if quantizing.COMMON_FLAGS & {*a.option_strings}}
-    of_object = _OF_OBJECT | of_quantizing
-    used = of_object if arguments.emit else of_stage if arguments.stage else of_package
+    used = _OF_OBJECT | of_quantizing if arguments.emit else of_stage if arguments.stage else of_package
     if (idle := idle_option(arguments, used)) is not None:
         flag = "--emit object" if arguments.emit else "--stage" if arguments.stage else None
         is_of_object = idle.lstrip("-").replace("-", "_") in _OF_OBJECT_ALONE and not arguments.emit
