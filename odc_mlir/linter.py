@@ -257,7 +257,7 @@ def _real_interface(model: LintedModel) -> Iterator[Finding]:
     yield from _about(
         "float-interface",
         "real inputs and outputs of a quantised model, which the host converts in every run",
-        "odc-quantize --io quantized, if the application has codes",
+        "quantise with --io quantized, if the application has codes",
         [value for value in (*model.arguments(), *model.returned()) if is_real(value)],
     )
 

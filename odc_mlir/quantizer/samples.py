@@ -338,7 +338,8 @@ def _load(
 def _answers(labels: Labels, stored: Array | None, count: int) -> Array:
     if labels is True:
         if stored is None:
-            raise OptionError("the samples have no labels", hint="add them to the file as array y")
+            hint = "add array y to the file of --evaluation, or without one, of --calibration"
+            raise OptionError("the samples of the accuracy check have no labels", hint=hint)
         labels = stored
     answers = np.asarray(labels)
     if not answers.ndim:

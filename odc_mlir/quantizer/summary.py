@@ -19,7 +19,7 @@ _SHARES = {
     "mpeir": "the largest error of a sample is on average {} of the output's range",
     "top1_match": "{} of the answers are the float model's",
     "top5_match": "{} of the five likeliest answers are the float model's",
-    "top1_decided": "{} of the answers are the float model's, or nearly as likely",
+    "top1_decided": "{} of the answers are the float model's, or nearly as likely (ties count half)",
 }
 _UNITS = {"top1_percent": "points", "psnr_db": "dB", "rmse": "% of the labels' range"}
 
@@ -59,7 +59,7 @@ def figure(verdict: Mapping[str, Any]) -> str:
     found, limited = [], {check["metric"] for check in verdict["limits"]}
     for metric in ("top1_decided", "top1_match"):
         if metric in limited and metrics.get(metric) is not None:
-            found.append(f"{share_text(metrics[metric])} of the float model's answers")
+            found.append(f"{quality_name(metric)} {share_text(metrics[metric])}")
     if metrics.get("sqnr_db") is not None:
         found.append(f"SQNR {decibel_text(metrics['sqnr_db'])}")
     elif metrics.get("differing") == 0:

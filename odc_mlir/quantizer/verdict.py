@@ -173,10 +173,12 @@ class JudgedCandidate:
         """The text for samples on which constant outputs would keep the limits."""
         if self.evaluator.outputs_vary:
             return []
-        known = f"{rules.KEPT_BY_CONSTANTS} on these samples"
+        reals = (values for sample in self.data.held for values in sample if values.dtype.kind == "f")
+        reach = max((float(np.abs(values).max(initial=0.0)) for values in reals), default=0.0)
+        known = f"{rules.KEPT_BY_CONSTANTS} on these samples, in which inputs reach {reach:.3g}"
         if R2_LIMIT in self.missed:
             return [f"{known}, and the quantised outputs miss R²; {rules.VARY_MORE}"]
-        return [f"{known}; give samples for which outputs vary more, or a limit"]
+        return [f"{known}; give samples for which outputs vary more, in the unit of training, or a limit"]
 
     @cached_property
     def over_budget(self) -> list[str]:

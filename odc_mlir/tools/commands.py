@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 PROGRAM = "odc-mlir"
 SHELLS = ("bash", "zsh", "fish")
 _COMPARED = "4"  # samples; simulating one may take seconds
+_DONE_NEXT = ("--ignore", "float-model", "--ignore", "batch-norm")  # findings with a remedy that is the next step
 _OF_QUANTIZING = ("scheme", "io", "evaluation", "labels")  # options that odc-quantize gets
 
 
@@ -173,10 +174,10 @@ def _result(arguments: argparse.Namespace, folder: Path, was_float: bool) -> Ite
     compared = "samples" if arguments.samples else "a random input (--calibration DATA: on samples)"
     yield f"{folder / 'package'} = {arguments.quantized if was_float else arguments.model} on {compared}"
     if was_float:
-        from odc_mlir.quantizer.summary import figure
+        from odc_mlir.quantizer.summary import conclusion, figure
 
         accuracy = json.loads((folder / "accuracy.json").read_text(encoding="utf-8"))
-        yield f"{arguments.quantized} against {arguments.model}: {figure(accuracy)}"
+        yield f"{arguments.quantized} against {arguments.model}: {figure(accuracy)}; {conclusion(accuracy)}"
 
 
 def _steps(arguments: argparse.Namespace, folder: Path) -> Iterator[tuple[str, list[str]]]:
@@ -186,7 +187,6 @@ def _steps(arguments: argparse.Namespace, folder: Path) -> Iterator[tuple[str, l
 
     model, target = arguments.model, ["--target", arguments.target]
     more = ["--overwrite"] if arguments.overwrite else []
-    yield "odc-lint", [model, *target]
     is_float = not is_quantized(api.open_executor(model, backend="host").graph)
     chosen = {name: value for name in _OF_QUANTIZING if (value := getattr(arguments, name))}
     if chosen and not is_float:
@@ -198,6 +198,7 @@ def _steps(arguments: argparse.Namespace, folder: Path) -> Iterator[tuple[str, l
             location=arguments.model,
         )
     folder.mkdir(parents=True, exist_ok=True)
+    yield "odc-lint", [model, *target, *(_DONE_NEXT if is_float else ())]
     if is_float:
         quantized, verdict = str(arguments.quantized), str(folder / "accuracy.json")
         words = [model, "--calibration", arguments.calibration, "-o", quantized, "--json", verdict]

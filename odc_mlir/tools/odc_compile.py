@@ -109,9 +109,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _kind_of_output(arguments: argparse.Namespace) -> OutputKind:
-    if arguments.emit or arguments.stage:
-        return OBJECT if arguments.emit else IR_TEXT
-    return package_kind(arguments.output)
+    return OBJECT if arguments.emit else IR_TEXT if arguments.stage else package_kind(arguments.output)
 
 
 def _body(arguments: argparse.Namespace) -> int | None:

@@ -230,6 +230,7 @@ def report(found: Comparison, *, every: bool, of: str) -> Iterator[str]:
     else:
         outputs = f"{parts[0]} of {counted(len(found.outputs), 'output')}"
         yield f"{outputs} and {parts[1]} of {counted(inside, 'other tensor')} differ {over}"
+        yield "!: beyond atol and rtol; MPEIR: largest error of a sample, divided by the range of the tensor, on average"
         yield f"first diverging tensor: {first.name!r} ({_what(first)})"
 
 

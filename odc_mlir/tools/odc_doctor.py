@@ -9,6 +9,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -274,10 +275,8 @@ def _usage(folder: Path) -> CacheUsage:
     nbytes = 0
     for inner, _, files in os.walk(folder):
         for name in files:
-            try:
+            with suppress(FileNotFoundError):  # another process cleans at the same time
                 nbytes += (Path(inner) / name).lstat().st_size
-            except FileNotFoundError:  # another process cleans at the same time
-                continue
     return CacheUsage(folder.name, sum(1 for _ in folder.iterdir()), nbytes)
 
 

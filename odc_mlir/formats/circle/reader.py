@@ -445,7 +445,9 @@ def _reader_of(data: memoryview) -> _RecordReader:
     schema = schema_of(bytes(data[4:8]))
     if schema is None:
         seen = f"its bytes 4 to 7 are {bytes(data[4:8])!r}" if len(data) >= 8 else f"it has only {len(data)} bytes"
-        raise ModelError(f"this is no Circle or TFLite model: {seen}; the identifier CIR0 or TFL3 is expected there")
+        hint = "export models of other formats, such as ONNX, again: to TFLite, or with PyTorch (docs/models.md)"
+        text = f"this is no Circle or TFLite model: {seen}; the identifier CIR0 or TFL3 is expected there"
+        raise ModelError(text, hint=hint)
     return _RecordReader(data, schema)
 
 

@@ -421,7 +421,8 @@ def unshown(samples: Mapping[str, Any] | None) -> list[str]:
         found.append(f"over other sequences, the SQNR may be {least_db:.1f} dB")
     if samples.get("labels_tell") is False:
         found.append("labels fit the float model no better than chance")
-    return [*found, KEPT_BY_CONSTANTS] if samples.get("outputs_vary") is False else found
+    asked = f"{KEPT_BY_CONSTANTS}: are inputs in the unit of training?"
+    return [*found, asked] if samples.get("outputs_vary") is False else found
 
 
 def _inputs_were(names: Sequence[str]) -> str:
@@ -526,6 +527,8 @@ def _remedies(verdict: Mapping[str, Any], missed: Sequence[Mapping[str, Any]]) -
     More samples help if the limits hold on calibration samples. Another scheme helps if precisions of single layers do
     not. Weaker limits come last.
     """
+    if others := verdict["samples"].get("other_units"):
+        return f"give all samples in the unit of training: {_inputs_were(others)} in another in the calibration samples"
     alone = verdict["samples"].get("stands_out")
     found = [] if alone is None else [f"check sample {alone}, whose values are far from those of all others"]
     found += [_LONGER] if _is_cut_short(verdict) else []

@@ -119,7 +119,7 @@ def test_labels_of_a_file(tmp_path: Path) -> None:
     assert len(data.labels) == len(data.held) == 6
     assert make_data(GRAPH, path).labels is None
     np.savez(path, **inputs)
-    with pytest.raises(OptionError, match="the samples have no labels; add them to the file as array y"):
+    with pytest.raises(OptionError, match="no labels; add array y to the file of --evaluation, or"):
         make_data(GRAPH, path, labels=True)
 
 
