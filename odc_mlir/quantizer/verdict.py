@@ -173,8 +173,7 @@ class JudgedCandidate:
         """The text for samples on which constant outputs would keep the limits."""
         if self.evaluator.outputs_vary:
             return []
-        reals = (values for sample in self.data.held for values in sample if values.dtype.kind == "f")
-        reach = max((float(np.abs(values).max(initial=0.0)) for values in reals), default=0.0)
+        reach = max((np.abs(v).max(initial=0.0) for s in self.data.held for v in s if v.dtype.kind == "f"), default=0.0)
         known = f"{rules.KEPT_BY_CONSTANTS} on these samples, in which inputs reach {reach:.3g}"
         if R2_LIMIT in self.missed:
             return [f"{known}, and the quantised outputs miss R²; {rules.VARY_MORE}"]

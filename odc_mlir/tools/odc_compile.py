@@ -351,7 +351,7 @@ def _summary(report: Mapping[str, Any]) -> Iterator[str]:
         )
     times = {key: time_text(1e6 * value) for key, value in report["modelled"].items()}
     between = time_text(1e6 * (report["modelled"]["transfer_ms"] + report["modelled"]["switch_ms"]))
-    parts = f"{times['npu_ms']} on the NPU, {times['host_ms']} on the host, {between} between them"
+    parts = f"{times['npu_ms']} on the NPU, {times['host_ms']} on the host, {between} for switching between them"
     yield f"  latency {times['latency_ms']}, modelled: {parts}"
     if report["defects"]:
         yield f"  {counted(len(report['defects']), 'defect')} of the compiler, see the warnings; please report them"

@@ -228,9 +228,9 @@ def report(found: Comparison, *, every: bool, of: str) -> Iterator[str]:
     if first is None:
         yield f"all agree: {compared} {over}"
     else:
+        yield "!: beyond atol and rtol; MPEIR: largest error of a sample, divided by the tensor's range, on average"
         outputs = f"{parts[0]} of {counted(len(found.outputs), 'output')}"
         yield f"{outputs} and {parts[1]} of {counted(inside, 'other tensor')} differ {over}"
-        yield "!: beyond atol and rtol; MPEIR: largest error of a sample, divided by the range of the tensor, on average"
         yield f"first diverging tensor: {first.name!r} ({_what(first)})"
 
 

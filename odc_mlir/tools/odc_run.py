@@ -357,13 +357,9 @@ def _wanted(
     for index in shapes or {}:
         if not 0 <= index < len(infos):
             raise OptionError(f"a shape is given for input {index}, the model has {counted(len(infos), 'input')}")
-    result = []
-    for index, info in enumerate(infos):
-        shape = tuple(1 if dim is None else dim for dim in info.shape or ())
-        shape = (shapes or {}).get(index, shape)
-        quantised = as_float and info.quant is not None
-        result.append((np.dtype(np.float32) if quantised else info.info.numpy, shape))
-    return result
+    dtypes = (np.dtype(np.float32) if as_float and info.quant is not None else info.info.numpy for info in infos)
+    known = (tuple(1 if dim is None else dim for dim in info.shape or ()) for info in infos)
+    return [(dtype, (shapes or {}).get(i, shape)) for i, (dtype, shape) in enumerate(zip(dtypes, known, strict=True))]
 
 
 def _run_all(run: Run, session: Session | None) -> list[list[Array]]:
@@ -407,8 +403,7 @@ def _tensors(arguments: argparse.Namespace, executor: Executor, samples: Samples
     from odc_mlir.runtime.execution.executor import Capture
 
     known = {info.name for info in executor.graph.tensors}
-    texts = arguments.dump_tensor
-    names = [name for text in texts for name in ([text] if text in known else text.split(","))]
+    names = [name for text in arguments.dump_tensor for name in ([text] if text in known else text.split(","))]
     captures = [Capture(executor, names) for _ in samples.records] if names else []
     for capture, record in zip(captures, samples.records, strict=False):
         executor.reset()
@@ -439,12 +434,10 @@ def _write_results(run: Run, outputs: list[list[Array]], tensors: list[dict[str,
     if arguments.dump:
         with files.writing(arguments.dump):
             write_outputs(arguments.dump, outputs, samples.layout, tensors, overwrite=files.overwrite)
-    if arguments.dump_raw:
-        with files.writing(arguments.dump_raw):
-            write_raw(arguments.dump_raw, outputs[0], overwrite=files.overwrite)
-    if arguments.dump_input_raw:
-        with files.writing(arguments.dump_input_raw):
-            write_raw(arguments.dump_input_raw, samples.records[0], overwrite=files.overwrite)
+    for path, records in ((arguments.dump_raw, outputs), (arguments.dump_input_raw, samples.records)):
+        if path:
+            with files.writing(path):
+                write_raw(path, records[0], overwrite=files.overwrite)
 
 
 def _tell(run: Run, outputs: list[list[Array]]) -> None:

@@ -599,8 +599,8 @@ def recall_findings(found: Sequence[Recall]) -> list[str]:
     luck = "" if recall_drop(found) else ", or chance explains it, which recall_drop leaves out"
     return [
         f"recall of class {item.label} falls from {item.before:.1f} to {item.after:.1f} % "
-        f"({counted(item.samples, 'sample')}): it differs from others by less than a code{luck}; more bits for the "
-        "last layers may keep it"
+        f"({counted(item.samples, 'sample')}): its scores differ from others by less than the error of codes{luck}; "
+        "more bits may keep it"
         for item in lost[:_NAMED_CLASSES]
     ]
 

@@ -512,6 +512,7 @@ def test_outputs_that_constants_nearly_match_must_be_followed(factor: float, sch
     assert (verdict["samples"]["outputs_vary"], verdict["samples"]["telling"]) == (False, False)
     (said,) = [found for found in verdict["findings" if follows else "problems"] if found.startswith(text)]
     assert "give samples for which outputs vary" in said
+    assert re.search(r"on these samples, in which inputs reach [\d.]+[;,]", said)
     first = describe(verdict)
     assert first.startswith(
         "passed on 64 samples (on other samples, same answers and R² may miss the limit; "
@@ -519,6 +520,7 @@ def test_outputs_that_constants_nearly_match_must_be_followed(factor: float, sch
         else "failed: " + text
     )
     assert text in first
+    assert not follows or f"{text}: are inputs in the unit of training?" in first
     assert f"; {text}" in made.report_html() or not follows
     if not follows:
         with pytest.raises(AccuracyError) as raised:

@@ -274,6 +274,8 @@ def test_samples_in_another_unit_than_others_or_than_ranges_are_told() -> None:
     clipped, text = told(calibration=plain[:24], evaluation=bright[24:])
     assert not clipped.passed
     assert "they differ in unit or content" in text
+    with pytest.raises(OdcError, match="give all samples in the unit of training: input 'in0' was in another in the"):
+        clipped.require_passed()
     alike, text = told(calibration=plain[:24], evaluation=plain[24:])
     assert "differ in unit" not in text
     assert alike.verdict["samples"]["other_units"] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -158,7 +159,10 @@ def test_a_float_model_is_quantised_first(test_data: Path, tmp_path: Path, capsy
     assert main([model, "-o", str(folder)]) == 1
     assert "give --calibration DATA" in capsys.readouterr().err
     assert not folder.exists()
+    (tmp_path / "file").touch()
     data = ["--calibration", str(digits / "calibration.npz")]
+    assert main([model, "-o", str(tmp_path / "file"), *data]) == 1
+    assert capsys.readouterr().out == "", "arguments are checked before any step"
     assert main([model, "-o", str(folder), *data, "--io", "quantized", "--memory", "sram"]) == 0
     told = capsys.readouterr().out
     assert "0 ms on the host" in told, "inputs and outputs are codes"
@@ -168,7 +172,8 @@ def test_a_float_model_is_quantised_first(test_data: Path, tmp_path: Path, capsy
     assert "over 4 samples" in told, "not on made-up inputs"
     quantized = folder / "digits_cnn-quantized.circle"
     assert f"{folder / 'package'} = {quantized} on samples" in told
-    assert f"{quantized} against {model}: " in told
+    assert "odc-quantize first" not in told, "it comes next"
+    assert re.search(rf"{quantized} against {model}: .*; passed", told)
     assert [line for line in told.splitlines() if line.startswith("next:")] == told.splitlines()[-1:]
     assert "digits_cnn" in (folder / "report.html").read_text().partition("<title>")[2].partition("</title>")[0]
     assert {path.name for path in folder.iterdir()} == {quantized.name, "accuracy.json", "package", "report.html"}

@@ -54,6 +54,7 @@ def test_a_model_agrees_with_itself(model: Path, second: str, capsys: pytest.Cap
 def test_the_first_difference_is_named(model: Path, other: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _diff(model, other) == 1
     lines = capsys.readouterr().out.splitlines()
+    assert lines[-3].startswith("!: beyond atol and rtol; MPEIR: ")
     assert lines[-2].startswith("1 of 1 output and 0 of 1 other tensor differ")
     assert lines[-1].startswith("first diverging tensor: 'out' (ADD: 4 of 4 elements, by up to ")
     assert _diff(model, other, "--atol", 1000) == 0
