@@ -1,4 +1,4 @@
-"""Detection of repeated samples and near copies, to count them as a single observation.
+"""Detection of repeated samples and near copies, to count them as a single observation, and of far larger samples.
 
 Two samples are near copies if float inputs differ by at most 1/32 of the mean absolute deviation over the samples, and
 all other inputs are equal. The limit applies to the mean over the elements that vary most, and to any element relative
@@ -83,6 +83,22 @@ def independent(samples: Sequence[Sample], labels: Array | None = None) -> list[
     Samples with different labels are not copies.
     """
     return _kept(range(len(samples)), [first != place for place, first in enumerate(copied(samples, labels))])
+
+
+def standing_out(samples: Sequence[list[Array]]) -> tuple[list[int], list[list[Array]]]:
+    """Return the indices of samples with an input far larger than in all others, and these others, or nothing."""
+    ratio = 100.0  # from this ratio on, a common range leaves the other samples hardly any codes
+    for values in zip(*samples, strict=True):
+        if any(value.dtype.kind != "f" or not value.size for value in values):
+            continue
+        largest = np.array([np.abs(value).max() for value in values], np.float64)
+        order = np.argsort(largest)
+        low, high = largest[order[:-1]], largest[order[1:]]
+        gaps = np.flatnonzero(np.isfinite(high) & (high > ratio * low) & (low > 0))
+        if gaps.size:
+            far = sorted(order[gaps[-1] + 1 :].tolist())
+            return far, [sample for i, sample in enumerate(samples) if i not in far]
+    return [], []
 
 
 def without(samples: Sequence[Sample], others: Sequence[Sample]) -> list[int]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from odc_mlir.calibration.copies import distinct, independent, stratified, without
+from odc_mlir.calibration.copies import distinct, independent, standing_out, stratified, without
 from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.errors import InputError, ModelError, OptionError
 from odc_mlir.formats.calibration import Pictures, holds_pictures, read_calibration
@@ -85,7 +85,8 @@ class Data:
     labels: Array | None = None
     separate: bool = False  # whether held-out samples take no part in choosing ranges
     findings: list[str] = field(default_factory=list)
-    stands_out: int | None = None  # index of a calibration sample with far larger values than all others
+    stands_out: Sequence[int] = ()  # indices of samples with far larger values than all others
+    usual: Sequence[list[Array]] = ()  # these others
     made_up: bool = False  # whether held-out samples are random
     seen: bool = False  # whether ranges were recorded on the held-out samples
     fit_labels: Array | None = None
@@ -137,23 +138,24 @@ class LoadOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """Distinct samples of one source, with labels if wanted. ``numbers``: positions of the samples in the source."""
+    """Distinct samples of one source, with labels if wanted."""
 
     samples: list[list[Array]] = field(default_factory=list)
     labels: Array | None = None
-    numbers: list[int] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
+    far: Sequence[int] = ()
+    usual: Sequence[list[Array]] = ()
 
     def reduced(self, places: Sequence[int], why: str) -> _Loaded:
         """Return the samples at ``places``, with a finding that gives the reason ``why`` all others are left out."""
         count = len(self.samples)
         if len(places) == count:
             return self
-        return _Loaded(
-            [self.samples[i] for i in places],
-            None if self.labels is None else self.labels[places],
-            [self.numbers[i] for i in places],
-            [*self.findings, f"{count - len(places)} of {count} samples {why}"],
+        return replace(
+            self,
+            samples=[self.samples[i] for i in places],
+            labels=None if self.labels is None else self.labels[places],
+            findings=[*self.findings, f"{count - len(places)} of {count} samples {why}"],
         )
 
 
@@ -189,8 +191,7 @@ def make_data(
         data = split(given.samples, given.labels, are_frames=are_frames)
     else:
         return _without_samples(graph, labels, recorded, ranges or {})
-    alone = standing_out(given.samples)
-    data.stands_out = None if alone is None else given.numbers[alone]
+    data.stands_out, data.usual = given.far, given.usual
     data.findings = [*given.findings, *checked.findings, *data.findings]
     data.rollout = options.rollout if options.rollout is not None and options.rollout.pairs else None
     return data
@@ -239,22 +240,10 @@ def _without_samples(
     if fitting:
         held = check_samples(infos, fitting)
         held = [held[i] for i in distinct(held)]
-        return Data([], [held[i] for i in independent(held)], separate=True, findings=[_RECORDED], seen=True)
+        far, usual = standing_out(held)
+        kept = [held[i] for i in independent(held)]
+        return Data([], kept, separate=True, findings=[_RECORDED], stands_out=far, usual=usual, seen=True)
     return Data([], made_up_samples(graph, ranges), separate=True, made_up=True)
-
-
-def standing_out(samples: Sequence[Sequence[Array]]) -> int | None:
-    """Return the index of a sample with an input far larger than in all other samples, or None if there is none."""
-    far = 100.0  # from this ratio on, a common range leaves the other samples hardly any codes
-    for place in range(len(samples[0]) if len(samples) > 1 else 0):
-        values = [sample[place] for sample in samples]
-        if any(value.dtype.kind != "f" or not value.size for value in values):
-            continue
-        largest = np.array([np.abs(value).max() for value in values], np.float64)
-        second, first = np.argsort(largest)[-2:]
-        if np.isfinite(largest[first]) and largest[first] > far * largest[second] > 0:
-            return int(first)
-    return None
 
 
 def split(samples: list[list[Array]], labels: Array | None = None, *, are_frames: bool = False) -> Data:
@@ -323,7 +312,7 @@ def _load(
     if options.rollout is not None:
         samples = options.rollout.through(samples, may_be_shuffled=labels is None)
     answers = _answers(labels, found.labels, len(samples)) if wanted and labels is not None else None
-    loaded = _Loaded(samples, answers, list(range(len(samples))))
+    loaded = _Loaded(samples, answers, [], *standing_out(samples))
     if options.repeats or (options.rollout is not None and options.rollout.pairs):  # states of equal frames differ
         return loaded
     known = distinct(samples, answers)

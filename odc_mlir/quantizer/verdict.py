@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from odc_mlir.calibration.copies import stratified
 from odc_mlir.calibration.recorded import unreal_inputs
 from odc_mlir.formats.quantities import listed, quality_text
 from odc_mlir.quantizer.driver import Driver
@@ -330,6 +331,22 @@ def _one_sample(o: JudgedCandidate) -> Iterator[str]:
         yield f"{what} on a single sample: the accuracy on others is unknown"
 
 
+def _usual_samples(o: JudgedCandidate) -> Iterator[str]:
+    """Yield a text for a limit that is missed on the samples with far smaller inputs than the others."""
+    usual, far, most, most_named = o.data.usual, o.data.stands_out, 16, 5
+    # Few small samples may be, for example, black pictures, whose outputs hardly vary.
+    if not far or o.data.rollout is not None or len(usual) < max(2, (len(usual) + len(far)) / 10):
+        return
+    chosen = stratified(min(most, len(usual)), len(usual))
+    reference = Reference(o.reference.graph, [usual[i] for i in chosen], like=o.reference)
+    found = reference.metrics(reference.measure(o.candidate.graph))
+    missed = [limit.metric for limit in o.evaluator.limits if limit.key in found and not limit.holds(found)]
+    if missed and not reference.constant:
+        numbers = ", ".join(map(str, far[:most_named])) + ", …" * (len(far) > most_named)
+        what = f"{rules.spoken_name(missed[0])} misses its limit: check the units of inputs"
+        yield f"samples {numbers} have far larger inputs than all others, on which {what}"
+
+
 def _low_coverage(o: JudgedCandidate) -> Iterator[str]:
     evaluator, scheme, found, most_named = o.evaluator, o.options.scheme, o.coverage, 5
     # With a budget, all types within the budget are allowed.
@@ -504,6 +521,7 @@ CHECKS = (
     VerdictCheck("samples without float outputs", NOTE, _partly_finite),
     VerdictCheck("limits kept by constants", NOTE, lambda o: () if o.missed == [R2_LIMIT] else o.constants_keep_limits),
     VerdictCheck("one sample", PROBLEM, _one_sample),
+    VerdictCheck("samples with far larger inputs", PROBLEM, _usual_samples),
     VerdictCheck("coverage", PROBLEM, _low_coverage),
     VerdictCheck("masked positions", PROBLEM, _leaked_attention),
     # Reported only if no other limit is missed.
@@ -564,7 +582,6 @@ def _samples(outcome: JudgedCandidate) -> dict[str, Any]:
         "chosen_by": data.known,
         "checked_on": reference.measurable,
         "outputs_vary": driver.evaluator.outputs_vary,
-        "stands_out": data.stands_out,
         "made_up": data.made_up,
         "same_inputs": list(outcome.same_inputs),
         "unreal_inputs": unreal_inputs(base.records, inputs),

@@ -529,9 +529,7 @@ def _remedies(verdict: Mapping[str, Any], missed: Sequence[Mapping[str, Any]]) -
     """
     if others := verdict["samples"].get("other_units"):
         return f"give all samples in the unit of training: {_inputs_were(others)} in another in the calibration samples"
-    alone = verdict["samples"].get("stands_out")
-    found = [] if alone is None else [f"check sample {alone}, whose values are far from those of all others"]
-    found += [_LONGER] if _is_cut_short(verdict) else []
+    found = [_LONGER] if _is_cut_short(verdict) else []
     found += [] if verdict["choices"]["help"] else ["allow help, which searches for better parameters"]
     if is_kept := all(check["inherent"] is False for check in missed):
         found.append("give more samples, because the limit is met on the calibration samples")

@@ -37,43 +37,6 @@ func.func @main(%x: tensor<1x2xf32>) -> tensor<1x2xf32> attributes {quant.argume
 
 // -----
 
-// A bias compensates for rounding twice if the result has a given type and no negative codes.
-builtin.module attributes {quant.given = {
-  positive = !quant.uniform<i8:f32, 24.0:-128>, signed = !quant.uniform<i8:f32, 24.0>, fine = !quant.uniform<i8:f32, 0.125:-128>
-}} {
-func.func @main(%x: tensor<1x2xf32>) -> (tensor<1x2xf32>, tensor<1x2xf32>, tensor<1x2xf32>, tensor<1x2xf32>)
-    attributes {quant.arguments = [!quant.uniform<i8:f32, 0.5>]} {
-  %w = circle.const [2.0, -1.0, 0.5, 4.0] : tensor<2x2xf32>
-  %b_positive = circle.const [1.0, -1.0] : tensor<2xf32> loc("b_positive")
-  %positive = circle.fully_connected(%x, %w, %b_positive) attributes {
-    quant.operands = [!quant.uniform<i8:f32, 0.5>, !quant.uniform<i8:f32:0, {0.25, 0.5}>, unit],
-    quant.results = [!quant.uniform<i8:f32, 24.0:-128>]
-  } : (tensor<1x2xf32>, tensor<2x2xf32>, tensor<2xf32>) -> tensor<1x2xf32> loc("positive")
-  %b_signed = circle.const [1.0, -1.0] : tensor<2xf32> loc("b_signed")
-  %signed = circle.fully_connected(%x, %w, %b_signed) attributes {
-    quant.operands = [!quant.uniform<i8:f32, 0.5>, !quant.uniform<i8:f32:0, {0.25, 0.5}>, unit],
-    quant.results = [!quant.uniform<i8:f32, 24.0>]
-  } : (tensor<1x2xf32>, tensor<2x2xf32>, tensor<2xf32>) -> tensor<1x2xf32> loc("signed")
-  %b_chosen = circle.const [1.0, -1.0] : tensor<2xf32> loc("b_chosen")
-  %chosen = circle.fully_connected(%x, %w, %b_chosen) attributes {
-    quant.operands = [!quant.uniform<i8:f32, 0.5>, !quant.uniform<i8:f32:0, {0.25, 0.5}>, unit],
-    quant.results = [!quant.uniform<i8:f32, 24.0:-128>]
-  } : (tensor<1x2xf32>, tensor<2x2xf32>, tensor<2xf32>) -> tensor<1x2xf32> loc("chosen")
-  %b_fine = circle.const [1.0, -1.0] : tensor<2xf32> loc("b_fine")
-  %fine = circle.fully_connected(%x, %w, %b_fine) attributes {
-    quant.operands = [!quant.uniform<i8:f32, 0.5>, !quant.uniform<i8:f32:0, {0.25, 0.5}>, unit],
-    quant.results = [!quant.uniform<i8:f32, 0.125:-128>]
-  } : (tensor<1x2xf32>, tensor<2x2xf32>, tensor<2xf32>) -> tensor<1x2xf32> loc("fine")
-  func.return %positive, %signed, %chosen, %fine : tensor<1x2xf32>, tensor<1x2xf32>, tensor<1x2xf32>, tensor<1x2xf32>
-}
-}
-// CHECK: circle.const [7, -5] : tensor<2x!quant.uniform<i32:f32:0, {0.125, 0.25}>> loc("b_positive")
-// CHECK: circle.const [8, -4] : tensor<2x!quant.uniform<i32:f32:0, {0.125, 0.25}>> loc("b_signed")
-// CHECK: circle.const [8, -4] : tensor<2x!quant.uniform<i32:f32:0, {0.125, 0.25}>> loc("b_chosen")
-// CHECK: circle.const [8, -4] : tensor<2x!quant.uniform<i32:f32:0, {0.125, 0.25}>> loc("b_fine")
-
-// -----
-
 // A value is cast once for each type that it is wanted in, and only then.
 func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> attributes {quant.arguments = [!quant.uniform<i8:f32, 0.5>]} {
   %0 = circle.relu(%x) attributes {

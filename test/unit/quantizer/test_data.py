@@ -108,7 +108,7 @@ def test_a_sample_counts_once() -> None:
     assert len(make_data(GRAPH, copies, options=LoadOptions(repeats=True)).held) == 7
     assert len(make_data(GRAPH, None, recorded=[*repeated, *copies]).held) == 10
     repeated[20][0] *= 1e6  # numbers are those of the source
-    assert make_data(GRAPH, repeated).stands_out == 20
+    assert make_data(GRAPH, repeated).stands_out == [20]
 
 
 def test_labels_of_a_file(tmp_path: Path) -> None:
@@ -163,11 +163,15 @@ def test_refusals(samples: Samples | None, labels: list[int] | None, text: str) 
 
 def test_a_sample_far_from_all_others_is_named() -> None:
     samples = _samples(12)
-    assert make_data(GRAPH, samples).stands_out is None
+    assert make_data(GRAPH, samples).stands_out == []
     samples[7][0] *= 1e6
-    assert make_data(GRAPH, samples).stands_out == 7
-    assert make_data(GRAPH, samples, evaluation=_samples(3)).stands_out == 7
-    assert make_data(GRAPH, _samples(1)).stands_out is None
+    assert make_data(GRAPH, samples).stands_out == [7]
+    assert make_data(GRAPH, samples, evaluation=_samples(3)).stands_out == [7]
+    samples[2][0] *= 1e6
+    data = make_data(GRAPH, samples)
+    assert data.stands_out == [2, 7]
+    assert len(data.usual) == 10
+    assert make_data(GRAPH, _samples(1)).stands_out == []
 
 
 def test_mean_and_scale_need_pictures(tmp_path: Path) -> None:

@@ -172,6 +172,12 @@ CASES: dict[str, Case] = {
         f"samples of {value}": _changed(lambda x, value=value: np.full_like(x, value))
         for value in (NAN, INF, -INF, 0.0, 1.0, 1e-40, 3.4e38)
     },
+    **{
+        f"{count} samples of another unit": _with(
+            calibration=[[x * np.float32(1e3 if i % COUNT < count else 1)] for i, (x,) in enumerate(SAMPLES)]
+        )
+        for count in (3, 12, 20)
+    },
     "samples of NaN in part": _changed(lambda x: _first(x, NAN)),
     "samples of infinity in part": _changed(lambda x: _first(x, INF)),
     "one sample of NaN": lambda: {"calibration": [*SAMPLES[:-1], [_first(SAMPLES[-1][0], NAN)]]},

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
 from xdsl.dialects.builtin import UnitAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Operation, SSAValue
@@ -21,14 +20,12 @@ from odc_mlir.dialects.circle_types import AnyTensor
 from odc_mlir.errors import CompileError, ModelError
 from odc_mlir.formats.circle.schema import default_options
 from odc_mlir.formats.quantities import Names
-from odc_mlir.numerics.fixed import code_range
 from odc_mlir.ops.constants import encode_constant
 from odc_mlir.ops.spec import Array, Bias, QuantParams
 from odc_mlir.quantizer.policy.schemes import bias_params, quantize_bias, quantize_constant
-from odc_mlir.support.locations import op_name, value_name
+from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.tensor_names import named
 from odc_mlir.transforms.quant.common import ir
-from odc_mlir.transforms.quant.common.given import read_given
 
 LOG = logging.getLogger(__name__)
 
@@ -203,7 +200,7 @@ def encoded(demand: Demand) -> Array:
     array = info.array()
     if demand.bias is None:
         return quantize_constant(array, codes.params, codes.dtype)
-    values, saturated = quantize_bias(array - _rounded_up(demand), codes.params, codes.dtype)
+    values, saturated = quantize_bias(array, codes.params, codes.dtype)
     if saturated:
         some = ", ".join(map(str, saturated[:_CHANNELS_NAMED])) + (", …" if len(saturated) > _CHANNELS_NAMED else "")
         LOG.warning(
@@ -215,23 +212,6 @@ def encoded(demand: Demand) -> Array:
             codes.dtype,
         )
     return values
-
-
-def _rounded_up(demand: Demand) -> Array:
-    """Return the bias that compensates for rounding twice, for a layer with a given result type and no negative result.
-
-    Requantisation first rounds to a binary fraction ``f`` of a code. Results of at least ``1/2 - f/2`` become 1, unlike
-    in the program that PyTorch rounded. Negative results have the opposite error.
-    """
-    result, codes = assigned_codes(demand.op.results[0]), demand.codes
-    assert codes is not None
-    scales = np.asarray(codes.params.scales, np.float64)
-    if result is None or codes.dtype != "int32" or op_name(demand.op) not in read_given(demand.op):
-        return np.zeros(1)
-    if result.params.zero_points != (code_range(result.dtype)[0],):
-        return np.zeros(1)
-    mantissas, exponents = np.frexp(scales / result.params.scale)
-    return np.where(exponents < 0, scales * 0.5 / mantissas, 0.0)
 
 
 class ConvertedConstants:
