@@ -16,7 +16,7 @@ from odc_mlir import compiler, pipelines, targets
 from odc_mlir.dialects.circle import CircleOp, node_of
 from odc_mlir.errors import OdcError
 from odc_mlir.ops.spec import Trait
-from odc_mlir.ops.work import HostRates, host_ns
+from odc_mlir.ops.work import host_ns
 from odc_mlir.quantizer.models import graph_of
 from odc_mlir.quantizer.outputs import CASTS
 from odc_mlir.quantizer.policy.schemes import SCHEMES
@@ -150,7 +150,7 @@ class TargetRules:
             graph = graph_of(module)
             every = zip(graph.nodes, graph_work(graph, rates).works, strict=True)
             works = {graph.tensors[item.outputs[0]].name: work for item, work in every if item.calls and item.outputs}
-        return {op: works.get(op_name(op)) or _work(op, rates) for op in found}
+        return {op: works.get(op_name(op)) or Work((node := node_of(op)).macs, host_ns(node, rates)) for op in found}
 
     def _run(self, module: ModuleOp, names: Sequence[str]) -> None:
         options = {"odc-set-target": {"target": self.name}}
@@ -187,11 +187,6 @@ class TargetRules:
         if isinstance(estimate, IntegerAttr):
             return float(estimate.value.data)
         return self.host_ns(module)
-
-
-def _work(op: CircleOp, rates: HostRates) -> Work:
-    node = node_of(op)
-    return Work(node.macs, host_ns(node, rates))
 
 
 def _placed(op: CircleOp, work: Work) -> PlacedOperator:

@@ -491,7 +491,6 @@ def check_text(
 # Advice for a model that has not passed: samples, options, another scheme or a larger budget.
 
 _LONGER = "raise --max-seconds (in Python max_seconds), which cut the search short"
-_IN_USE = "in use"  # text in problems that already say which samples to give
 
 
 def hint_of(verdict: Mapping[str, Any]) -> str | None:
@@ -511,7 +510,7 @@ def _hint_of(verdict: Mapping[str, Any]) -> str | None:
         return _budget_hint(budget, _LONGER if _is_cut_short(verdict) else _allow_more(missed))
     if len(every) > 1 and [check["metric"] for check in every if not check["passed"]] == [R2_LIMIT.metric]:
         # Nobody requested R2_LIMIT: it applies because constant outputs keep all other limits.
-        return None if any(_IN_USE in problem for problem in verdict["problems"]) else VARY_MORE
+        return None if any("in use" in problem for problem in verdict["problems"]) else VARY_MORE  # else already said
     told = () if verdict["samples"].get("outputs_vary", True) else (R2_LIMIT.metric,)  # remedies are already given
     missed = [check for check in every if not check["passed"] and check["metric"] not in told]
     return _remedies(verdict, missed) if missed else None
