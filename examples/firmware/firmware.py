@@ -233,8 +233,8 @@ def main() -> int:
     parser.add_argument("--samples", type=int, default=4, help="largest number of samples (%(default)s)")
     parser.add_argument("--brief", action="store_true", help="print the table without the answers")
     arguments = parser.parse_args()
-    print(f"{'model':24} {'board':11} {'code':>7} {'consts':>7} {'arena':>7} {'ports':>7} {'stack':>6}", end=" ")
-    print(f"{'instructions':>12} right", flush=True)
+    header = f"{'model':24} {'board':11} {'code':>7} {'consts':>7} {'arena':>7} {'ports':>7} {'stack':>6} "
+    header += f"{'instructions':>12} right\n"
     wrong = False
     for model in arguments.models:
         for board in (BOARDS[name] for name in arguments.board or BOARDS):
@@ -246,7 +246,8 @@ def main() -> int:
             except (OdcError, OSError, RuntimeError, subprocess.TimeoutExpired) as error:
                 print(f"error: {model}: {error}", file=sys.stderr)
                 return 2
-            print(row(model, board, firmware, answers), flush=True)
+            print(header + row(model, board, firmware, answers), flush=True)
+            header = ""
             if not arguments.brief:
                 print("\n".join(f"    {answer.values}" for answer in answers), flush=True)
             wrong |= any(answer.differing for answer in answers)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from helpers.data import MISSING, data_folder
+from odc_mlir.errors import UnsupportedError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DIGITS = EXAMPLES / "digits" / "digits_cnn_int8.circle"
@@ -42,6 +43,16 @@ def with_tools(board: Any) -> Any:
     if missing:
         pytest.skip(f"needs {' and '.join(missing)}; examples/firmware/run installs them")
     return board
+
+
+@pytest.mark.soak
+def test_states_are_named_where_the_example_cannot_keep_them(
+    firmware: ModuleType, test_data: Path, tmp_path: Path
+) -> None:
+    model = test_data / "models" / "lstm" / "keras_lstm_mnist_ptq.circle"
+    said = "keeps the states tfl.pseudo_qconst, tfl.pseudo_qconst1; this example handles one input and output"
+    with pytest.raises(UnsupportedError, match=said):
+        firmware.build(model, firmware.read_samples(DIGITS, None, 1), firmware.BOARDS["virt"], tmp_path)
 
 
 @pytest.mark.soak

@@ -126,21 +126,14 @@ def test_all_steps_for_one_model(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert {path.name for path in folder.iterdir()} == {"package", "report.html"}
 
 
-def test_processors_have_a_package_without_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model, folder = str(samples.path("digits_cnn_int8.circle")), tmp_path / "out"
-    assert main([model, "-o", str(folder), "--target", "cpu"]) == 0
-    found = capsys.readouterr()
-    running = f"odc-run {folder / 'package'} --load DATA"
-    assert found.out.endswith(f"next: (no page: there is no model of code for cpu) {running}\n")
-    assert {path.name for path in folder.iterdir()} == {"package"}
-
-
-def test_random_samples_suffice_and_are_warned_of_once(
+def test_processors_have_no_page_and_random_samples_suffice(
     test_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model = test_data / "models" / "digits" / "digits_cnn.circle"
-    assert main([str(model), "-o", str(tmp_path / "out"), "--calibration", "random"]) == 0
-    found = capsys.readouterr()
+    model, folder = test_data / "models" / "digits" / "digits_cnn.circle", tmp_path / "out"
+    assert main([str(model), "-o", str(folder), "--calibration", "random", "--target", "cpu"]) == 0
+    found, running = capsys.readouterr(), f"odc-run {folder / 'package'} --load DATA"
+    assert found.out.endswith(f"next: (no page: there is no model of code for cpu) {running}\n")
+    assert "package" in {path.name for path in folder.iterdir()}
     assert found.err.count("ranges are recorded on random inputs") == 1
     assert "over 1 random input" in found.out
 
