@@ -361,7 +361,7 @@ def read_regular(path: Path, most: int = -1) -> bytes:
     """Return the first ``most`` bytes of a file, by default all. Raises InputError."""
     try:
         if path.exists() and not path.is_file():  # reading a pipe would block
-            raise InputError("this is not a regular file", location=str(path))
+            raise InputError("this is not a regular file", location=str(path), hint="give an .npz, .npy or .h5 file")
         with path.open("rb") as file:
             return file.read(most)
     except (OSError, ValueError) as error:  # ValueError: a name with a null character

@@ -27,7 +27,7 @@ PROGRAM = "odc-mlir"
 SHELLS = ("bash", "zsh", "fish")
 _COMPARED = "4"  # samples; simulating one may take seconds
 _DONE_NEXT = ("--ignore", "float-model", "--ignore", "batch-norm")  # findings with a remedy that is the next step
-_OF_QUANTIZING = ("scheme", "io", "evaluation", "labels")  # options that odc-quantize gets
+_OF_QUANTIZING = ("scheme", "io", "evaluation", "labels", "mean", "scale")  # options that odc-quantize gets
 
 
 def commands() -> dict[str, str]:
@@ -120,7 +120,7 @@ def _copy_samples(arguments: argparse.Namespace) -> None:
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of ``odc-mlir MODEL``."""
-    from odc_mlir.tools.quantizing import add_labels, add_options
+    from odc_mlir.tools.quantizing import add_labels, add_options, add_pictures
 
     parser = base_parser(
         PROGRAM,
@@ -141,6 +141,7 @@ def build_parser() -> argparse.ArgumentParser:
         parser, "--evaluation", metavar="DATA", stdin=False, help="samples for the accuracy check of a float model"
     )
     add_labels(parser)
+    add_pictures(parser)
     add_overwrite(parser)
     return parser
 
@@ -155,7 +156,7 @@ def _body(arguments: argparse.Namespace) -> int:
     arguments.quantized = folder / f"{Path(arguments.model).stem}-quantized.circle"  # reports name the model after it
     why = why_no_page(arguments.target)
     arguments.page = folder / "report.html" if why is None else None
-    was_float = False
+    arguments.not_compared, was_float = "", False
     for command, words in _steps(arguments, folder):
         was_float |= command == "odc-quantize"
         if not arguments.quiet:
@@ -165,14 +166,16 @@ def _body(arguments: argparse.Namespace) -> int:
     for line in _result(arguments, folder, was_float):
         print(line)
     page = f"open {arguments.page}, or" if arguments.page else f"(no page: {why})"
-    arguments.files.tell([f"next: {page} odc-run {folder / 'package'} --load DATA"])
+    run = "copy the package to its machine, and there run" if arguments.not_compared else ""
+    arguments.files.tell([f"next: {page} {run} odc-run {folder / 'package'} --load DATA".replace("  ", " ")])
     return 0
 
 
 def _result(arguments: argparse.Namespace, folder: Path, was_float: bool) -> Iterator[str]:
     """Yield what was compared with what."""
     compared = "samples" if arguments.samples else "a random input (--calibration DATA: on samples)"
-    yield f"{folder / 'package'} = {arguments.quantized if was_float else arguments.model} on {compared}"
+    is_equal = f"= {arguments.quantized if was_float else arguments.model} on {compared}"
+    yield f"{folder / 'package'} {arguments.not_compared or is_equal}"
     if was_float:
         from odc_mlir.quantizer.summary import conclusion, figure
 
@@ -184,6 +187,7 @@ def _steps(arguments: argparse.Namespace, folder: Path) -> Iterator[tuple[str, l
     """Yield the commands with arguments. Raises OptionError for a float model if no samples are given."""
     from odc_mlir.runtime import api
     from odc_mlir.runtime.auto.aim import is_quantized
+    from odc_mlir.runtime.validity import PackageState, check
 
     model, target = arguments.model, ["--target", arguments.target]
     more = ["--overwrite"] if arguments.overwrite else []
@@ -209,6 +213,9 @@ def _steps(arguments: argparse.Namespace, folder: Path) -> Iterator[tuple[str, l
         yield "odc-lint", [model, *target]  # some findings need the values of weights that were stored as float16
     package, page = str(folder / "package"), ["--report-html", str(arguments.page)] if arguments.page else []
     yield "odc-compile", [model, "-o", package, *page, "--memory", arguments.memory, *target, *more]
+    if (found := check(package)).state != PackageState.RUNS:
+        arguments.not_compared = f"is not compared, as its code does not run here: {found.reason}"
+        return
     samples = ["--load", arguments.samples, "--max-samples", _COMPARED] if arguments.samples else []
     yield "odc-diff", [model, package, *samples]
 

@@ -36,7 +36,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser = base_parser(
         "odc-diff",
         "Run A (the reference) and B on the same inputs, and compare every tensor that both models compute.",
-        epilog="Outputs are matched by position, other tensors by name. Exit code 0: all agree; 1: some differ.",
+        epilog="Outputs are matched by position, other tensors by name. Exit code 0: all agree; 1: some differ, or "
+        "code of a package did not run.",
     )
     backends = ", ".join(_BACKENDS)
     text = f"a model {MODEL_FORMATS}, FILE@BACKEND, or a BACKEND ({backends}) for the file of the other argument"
@@ -76,6 +77,7 @@ def _tolerance(text: str) -> float:
 
 def _body(arguments: argparse.Namespace) -> int:
     from odc_mlir.runtime.api import open_executor
+    from odc_mlir.runtime.execution.plan import PlanExecutor
     from odc_mlir.runtime.reporting.metrics import Tolerance, compare
     from odc_mlir.tools.measure import telling
 
@@ -83,19 +85,9 @@ def _body(arguments: argparse.Namespace) -> int:
         missing = "the following arguments are required: B or --with"
         raise UsageError("B and --with exclude each other" if arguments.other else missing)
     sides = _sides(arguments.a, arguments.b or arguments.other)
-    executors = [
-        open_executor(
-            file,
-            backend=backend,
-            target=arguments.target,
-            memory=arguments.memory,
-            strict=arguments.strict,
-            numerics=arguments.numerics,
-            trust_code=arguments.trust_code,
-            all_tensors=True,
-        )
-        for file, backend in sides
-    ]
+    names = ("target", "memory", "strict", "numerics", "trust_code")
+    options: dict[str, Any] = {name: getattr(arguments, name) for name in names}
+    executors = [open_executor(file, backend=backend, all_tensors=True, **options) for file, backend in sides]
     records, others = _records(arguments, executors), _records_of_b(arguments, executors[1])
     if others is not None and len(others) != len(records):
         raise InputError(
@@ -105,13 +97,16 @@ def _body(arguments: argparse.Namespace) -> int:
         )
     told = telling("odc-diff", records, quiet=arguments.quiet)
     found = compare(executors[0], executors[1], told, Tolerance(arguments.atol, arguments.rtol), others)
+    replaced = sorted(name for each in executors if isinstance(each, PlanExecutor) for name in each.fallbacks)
     _write_errors(arguments, found)
     if arguments.json:
-        arguments.files.write_json("json", lambda: document(found, sides))
+        arguments.files.write_json("json", lambda: document(found, sides) | {"replaced_by_host": replaced})
     else:
         of = "sample" if arguments.load else "random input"
         arguments.files.tell(report(found, every=arguments.verbose > 0, of=of))
-    return EXIT_OK if found.first_diverging is None else EXIT_USER
+        if replaced:
+            arguments.files.tell([f"not compared: compiled code of {', '.join(replaced)}, which did not run"])
+    return EXIT_OK if found.first_diverging is None and not replaced else EXIT_USER
 
 
 def _write_errors(arguments: argparse.Namespace, found: Comparison) -> None:

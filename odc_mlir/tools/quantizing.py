@@ -95,6 +95,11 @@ def add_data_flags(group: argparse._ArgumentGroup) -> None:
     )
     text = "write the recorded ranges; as minmax.bin if named .bin"
     add_output(group, "--save-records", kind=RECORDS, metavar="FILE", help=text)
+    add_pictures(group)
+
+
+def add_pictures(group: argparse._ActionsContainer) -> None:
+    """Add the flags for pixels of images."""
     group.add_argument("--mean", metavar="R[,G,B]", help="for images: subtracted from pixels 0..255 (0)")
     group.add_argument("--scale", metavar="R[,G,B]", help="for images: factor applied to pixels (1/255)")
 

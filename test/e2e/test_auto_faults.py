@@ -473,14 +473,14 @@ def native(made: Made, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pa
 @pytest.mark.parametrize(
     ("twin", "reason"),
     [
-        ("right", None),
+        ("right", "is simulated on this machine: native code computes the same values"),
         ("wrong", "native code and simulator compute different values"),
         ("damaged", "its digest is not the one in"),
         (None, "host kernels run in place of the simulator: .*there is no native twin"),
     ],
 )
 def test_native_code_stands_in_for_the_simulator(
-    twin: str | None, reason: str | None, made: Made, native: dict[str, Path], run: Any, monkeypatch: pytest.MonkeyPatch
+    twin: str | None, reason: str, made: Made, native: dict[str, Path], run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where it gives the same bits; the answers are those of host kernels all the time."""
     if twin is not None:
@@ -495,7 +495,8 @@ def test_native_code_stands_in_for_the_simulator(
     served.infer()
     assert kinds == [PlanExecutor if twin == "right" else HostExecutor]
     told = [*served.status.notes, *(item.reason for item in served.status.fallbacks)]
-    assert told == [] if reason is None else any(re.search(reason, text) for text in told), told
+    assert any(re.search(reason, text) for text in told), told
+    assert twin != "right" or not served.status.fallbacks
 
 
 def test_a_device_that_fails_later(made: Made, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:

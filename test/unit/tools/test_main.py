@@ -135,6 +135,9 @@ def test_processors_have_no_page_and_random_samples_suffice(
     assert found.out.endswith(f"next: (no page: there is no model of code for cpu) {running}\n")
     assert "package" in {path.name for path in folder.iterdir()}
     assert found.err.count("ranges are recorded on random inputs") == 1
+    model = model.with_name("digits_cnn_int8.circle")
+    assert main([str(model), "-o", str(folder / "m55"), "--target", "cortex-m55"]) == 0
+    assert "is not compared, as its code does not run here" in capsys.readouterr().out
     assert "over 1 random input" in found.out
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import odc_mlir
 from helpers.models import ModelBuilder, add_model, host_plan, model_bytes
 from odc_mlir.formats.package import build_package, write_package
 from odc_mlir.tools import odc_diff
@@ -125,13 +126,28 @@ def test_a_package_beside_its_model(model: Path, tmp_path: Path) -> None:
     assert _diff(model, tmp_path / "package") == 0
 
 
-def test_the_npu_beside_the_host(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def codes(tmp_path: Path) -> Path:
     builder = ModelBuilder()
     a, b, c = (builder.tensor(name, (1, 4, 4, 8), "int8", quant=(0.5, 3)) for name in "abc")
     builder.operator("ADD", [a, b], [c])
     path = tmp_path / "add.circle"
     path.write_bytes(model_bytes(builder.finish([a, b], [c])))
-    assert _diff(path, "npu", "--strict", "--target", "npu-128") == 0
+    return path
+
+
+def test_code_that_does_not_run_here_is_not_compared(
+    codes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("llvmlite")
+    odc_mlir.compile(codes, target="cortex-m55").save(tmp_path / "package")
+    assert _diff(codes, tmp_path / "package") == 1
+    assert "not compared: compiled code of segment-0" in capsys.readouterr().out
+
+
+def test_the_npu_beside_the_host(codes: Path, capsys: pytest.CaptureFixture[str]) -> None:
+
+    assert _diff(codes, "npu", "--strict", "--target", "npu-128") == 0
     assert "int8[1, 4, 4, 8]" in capsys.readouterr().out
 
 
