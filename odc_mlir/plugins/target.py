@@ -279,7 +279,7 @@ class Chosen:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """Inputs of compiled code, for cache keys: those of the target, and the machine of another package's target."""
+        """Part of cache keys: the target's identity, with the machine for targets of other packages."""
         found = () if self.facts is None else self.facts.identity or ()
         is_ours = self.source is None or self.source.is_ours
         return found if is_ours or self.machine is None else (*found, self.machine)

@@ -166,8 +166,8 @@ def _body(arguments: argparse.Namespace) -> int:
     for line in _result(arguments, folder, was_float):
         print(line)
     page = f"open {arguments.page}, or" if arguments.page else f"(no page: {why})"
-    run = "copy the package to its machine, and there run" if arguments.not_compared else ""
-    arguments.files.tell([f"next: {page} {run} odc-run {folder / 'package'} --load DATA".replace("  ", " ")])
+    there = "copy the package to its machine, and there run " if arguments.not_compared else ""
+    arguments.files.tell([f"next: {page} {there}odc-run {folder / 'package'} --load DATA"])
     return 0
 
 

@@ -27,7 +27,7 @@ STANDARD = "-"
 """Name of standard input or output, valid for every file to read and every text to write."""
 
 IS_STEP = ContextVar("is_step", default=False)
-"""Whether another command runs this one as a step, and itself tells what comes next."""
+"""True in a command that another command runs as a step. The latter suggests the next command."""
 
 Container = argparse.ArgumentParser | argparse._ArgumentGroup
 KindOf = Callable[[argparse.Namespace], OutputKind]

@@ -212,8 +212,10 @@ Values = dict[int, Array]
 """Tensors of a run by index: the inputs and the results so far."""
 
 Step = Callable[[Values], None]
-DirectRun = Callable[[Any], list[Array] | None]
 """Function that runs a unit: it reads operands from the values of a run and adds the results."""
+
+DirectRun = Callable[[Any], list[Array] | None]
+"""Function that runs a whole graph. The result is None for inputs that it does not take."""
 
 
 class Unit(Protocol):

@@ -51,6 +51,18 @@ def test_every_code_has_the_result_of_the_host(source: str, result: str, form: s
     np.testing.assert_array_equal(odc_mlir.run(package, [codes])[0], odc_mlir.run(module, [codes], backend="host")[0])
 
 
+def _check_one_segment(text: str) -> None:
+    """Check that one segment computes the function ``text`` of a SIGNED input, with the results of the host."""
+    module = parse_module(make_context(), text)
+    package = odc_mlir.compile(module)
+    assert (package.report["host_op_count"], package.report["segment_count"]) == (0, 1)
+    codes = np.arange(1024).astype(np.int8).reshape(1, 16, 16, 4)
+    for found, wanted in zip(
+        odc_mlir.run(package, [codes]), odc_mlir.run(module, [codes], backend="host"), strict=True
+    ):
+        np.testing.assert_array_equal(found, wanted)
+
+
 def test_operators_with_several_quantised_results_are_copied() -> None:
     """Each result is a table, even where a float output shares the operator."""
     text = f"""
@@ -60,14 +72,7 @@ def test_operators_with_several_quantised_results_are_copied() -> None:
       %p = circle.quantize(%f) : ({REAL}) -> {UNSIGNED}
       func.return %q, %p : {SIGNED}, {UNSIGNED}
     }}"""
-    module = parse_module(make_context(), text)
-    package = odc_mlir.compile(module)
-    assert (package.report["host_op_count"], package.report["segment_count"]) == (0, 1)
-    codes = np.arange(1024).astype(np.int8).reshape(1, 16, 16, 4)
-    for found, wanted in zip(
-        odc_mlir.run(package, [codes]), odc_mlir.run(module, [codes], backend="host"), strict=True
-    ):
-        np.testing.assert_array_equal(found, wanted)
+    _check_one_segment(text)
 
 
 HALF = "tensor<1x16x16x2xf32>"
@@ -90,14 +95,7 @@ def test_moved_floats_are_moved_codes() -> None:
       %s = circle.quantize(%b) : ({REAL}) -> {SIGNED}
       func.return %q, %s : {HALF_UNSIGNED}, {SIGNED}
     }}"""
-    module = parse_module(make_context(), text)
-    package = odc_mlir.compile(module)
-    assert (package.report["host_op_count"], package.report["segment_count"]) == (0, 1)
-    codes = np.arange(1024).astype(np.int8).reshape(1, 16, 16, 4)
-    for found, wanted in zip(
-        odc_mlir.run(package, [codes]), odc_mlir.run(module, [codes], backend="host"), strict=True
-    ):
-        np.testing.assert_array_equal(found, wanted)
+    _check_one_segment(text)
 
 
 @pytest.mark.parametrize("storage", ["i8", "u8", "i16"])

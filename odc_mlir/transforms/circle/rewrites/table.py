@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import OptionError
+from odc_mlir.formats.quantities import listed
 
 if TYPE_CHECKING:
     from xdsl.pattern_rewriter import RewritePattern
@@ -50,10 +51,9 @@ class RewriteRule:
 
 
 def _fold(name: str, *operators: str) -> RewriteRule:
-    listed = ", ".join(operators)
     return RewriteRule(
         name,
-        f"evaluate {listed} of constants",
+        f"evaluate {', '.join(operators)} of constants",
         "circle_fold_constants:FoldConstants",
         {"names": frozenset(operators), "decode": True},
         is_early=True,  # quantised and half-precision weights are decoded before other patterns match
@@ -61,17 +61,14 @@ def _fold(name: str, *operators: str) -> RewriteRule:
 
 
 def _drop(name: str, *operators: str, level: str = O1) -> RewriteRule:
-    listed = " and ".join(operators).replace(" and ", ", ", len(operators) - 2)
-    return RewriteRule(
-        name, f"remove {listed} without effect", "canonical:DropIdentity", {"names": frozenset(operators)}, level
-    )
+    text = f"remove {listed(operators)} without effect"
+    return RewriteRule(name, text, "canonical:DropIdentity", {"names": frozenset(operators)}, level)
 
 
 def _fuse_behind(name: str, operators: Sequence[str], layer: str) -> RewriteRule:
-    listed = " and ".join(operators).replace(" and ", ", ", len(operators) - 2)
     return RewriteRule(
         name,
-        f"fold {listed} of a constant into the {layer} before them",
+        f"fold {listed(operators)} of a constant into the {layer} before them",
         "circle_fuse_batch_norm:FuseBehind",
         {"names": frozenset(operators), "layers": frozenset({layer})},
     )

@@ -69,7 +69,7 @@ class LowerSum(LowerToNpu):
 
 
 class LowerSoftmax(LowerToNpu):
-    """Lower SOFTMAX. Instructions compute the exponentials of 8-bit codes. Those of 16-bit codes come from a table."""
+    """Lower SOFTMAX to ``npu.softmax``, for 16-bit codes with a table of exponentials."""
 
     operators = ("SOFTMAX",)
 
