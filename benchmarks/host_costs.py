@@ -45,7 +45,7 @@ from odc_mlir.ops.work import is_view, kernel_names, moved_elements
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.runtime.execution.units import Event
-from odc_mlir.targets.costs import parse_host
+from odc_mlir.targets.costs import HostCosts, parse_host
 
 ROOT = Path(__file__).resolve().parents[1]
 GROUPS = (
@@ -281,7 +281,7 @@ def nanoseconds(seconds: float) -> float:
     return float(f"{seconds * 1e9:.{DIGITS}g}")
 
 
-def host_table(found: Sequence[Sample], host: targets.HostCosts) -> str:
+def host_table(found: Sequence[Sample], host: HostCosts) -> str:
     """The measured costs as TOML."""
     views = [s.seconds for s in found if s.is_view] or [0.0]
     costs = tables(found)
@@ -310,7 +310,7 @@ def _key(name: str) -> str:
     return name if re.fullmatch(r"[\w-]+", name) else f'"{name}"'
 
 
-def errors(found: Sequence[Sample], host: targets.HostCosts) -> str:
+def errors(found: Sequence[Sample], host: HostCosts) -> str:
     """By family: how many samples, and by what share the model is off for half and for nine tenths of them."""
     lines = ["family                      samples  median   9 of 10"]
     everything = {"all": list(found), **dict(sorted(_grouped(found, lambda s: s.names[1]).items()))}
