@@ -345,7 +345,11 @@ def compile_segments(
                 LOG.warning("%s %r stays on the host: %s", op.SPEC.name, op_name(op), found.error)
             places.place_on_host(op, reason)
         for segment in backends.segments(base):
-            _inline(segment)
+            last = segment.ending
+            Rewriter.inline_block(segment.circle_block, InsertPoint.before(segment), segment.operands)
+            results = list(last.operands)
+            Rewriter.erase_op(last)
+            Rewriter.replace_op(segment, [], results)
         pipelines.run_passes(context, base, pipelines.forming_passes(backend.partitioned, backend.passes()))
         module = clone_module(base)
 
@@ -367,14 +371,6 @@ def _of_added_passes(context: Context, error: Exception) -> OdcError:
     names = ", ".join(dict.fromkeys(f"{item.name} of {owner_of(type(item)) or 'odc-mlir'}" for item in added))
     seen = bounded(f"{type(error).__name__}: {error}")
     return ForeignPassError(f"after {names}, compiling fails: {seen}", hint="without inserted passes it succeeds")
-
-
-def _inline(segment: SegmentOp) -> None:
-    last = segment.ending
-    Rewriter.inline_block(segment.circle_block, InsertPoint.before(segment), segment.operands)
-    results = list(last.operands)
-    Rewriter.erase_op(last)
-    Rewriter.replace_op(segment, [], results)
 
 
 def compile_object(

@@ -262,11 +262,6 @@ def stage_names() -> tuple[str, ...]:
     return tuple(stage.name for stage in (*STAGES, *NATIVE_STAGES))
 
 
-def ends_stage(stage: str, item: ModulePass) -> bool:
-    """Return whether ``item`` is the last pass of ``stage``."""
-    return any(known.name == stage and known.passes[-1:] == (item.name,) for known in (*STAGES, *NATIVE_STAGES))
-
-
 def _path_to(name: str) -> tuple[Stage, ...]:
     """Return all stages on the path that contains stage ``name``."""
     for branch in (NATIVE_STAGES, (_EXTERNAL_STAGE,)):
@@ -525,7 +520,9 @@ def run_passes(
         with typed_errors(stage, pass_name=item.name if stage is None else None):
             if not verify_each:
                 verifier(module)
-            if stage is not None and ends_stage(stage, item):
+            if stage is not None and any(
+                known.name == stage and known.passes[-1:] == (item.name,) for known in (*STAGES, *NATIVE_STAGES)
+            ):
                 check_stage(module, stage)
         validation.keep(label, module)
     checkpoint(context)

@@ -90,7 +90,8 @@ class TensorGatherer:
             numbers = np.arange(self._looked, self._looked + len(rows))
             detail = (numbers < DETAILED) | (numbers % DETAILED_EACH == 0)
         self._looked += len(rows)
-        self.statistics.update(rows, channels=_channels(values.shape[1:]), begins=begins, detail=detail)
+        channels = max(1, values.shape[-1]) if values.ndim > 1 else 1
+        self.statistics.update(rows, channels=channels, begins=begins, detail=detail)
 
     def take(self) -> TensorStatistics:
         """Return the statistics of all values, including pending values."""
@@ -107,7 +108,3 @@ class TensorGatherer:
         found = TensorGatherer(self._room)
         found._looked = self._looked + self._fill
         return found
-
-
-def _channels(shape: Shape) -> int:
-    return max(1, shape[-1]) if shape else 1

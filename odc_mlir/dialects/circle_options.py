@@ -291,7 +291,11 @@ def _option(field: SchemaField, *, is_subgraph: bool) -> OptionProperty:
     if field.kind == "enum":
         return WordOption(field.name, field.default, words=tuple(circle_schema().enums[field.type].codes))
     if field.kind == "scalar":
-        return _scalar_option(field.name, field.type, field.default)
+        if field.type == "bool":
+            return BoolOption(field.name, bool(field.default))
+        if field.type == "float":
+            return FloatOption(field.name, to_float32(field.default))
+        return IntOption(field.name, field.default, type=_integer_type(field.type))
     if field.kind == "string":
         return TextOption(field.name, "")
     raise ValueError(f"options field {field.name} has the unsupported kind {field.kind}")
@@ -305,14 +309,6 @@ def _vector_option(field: SchemaField) -> OptionProperty:
     if field.type == "bool":
         return ListOption(field.name, (), element=BoolOption(""))
     return NumbersOption(field.name, (), type=f32 if field.type == "float" else _integer_type(field.type))
-
-
-def _scalar_option(name: str, type: str, default: Any) -> OptionProperty:
-    if type == "bool":
-        return BoolOption(name, bool(default))
-    if type == "float":
-        return FloatOption(name, to_float32(default))
-    return IntOption(name, default, type=_integer_type(type))
 
 
 _WIDTHS = {"byte": 8, "ubyte": 8, "short": 16, "ushort": 16, "int": 32, "uint": 32, "long": 64, "ulong": 64}

@@ -278,14 +278,6 @@ class NpuTensorOp(IRDLOperation):
                 if dtype_of(value) not in dtypes:
                     raise VerifyException(f"{self.name} {verb} of {', '.join(dtypes)}, not {dtype_of(value)}")
         self.verify_operation()
-        self._check_zeros()
-
-    @property
-    def has_zeros(self) -> bool:
-        """Return whether the result depends on zero points."""
-        return True
-
-    def _check_zeros(self) -> None:
         for name, place in _ZERO_POINTS.items() if self.has_zeros else ():
             zero = self.properties.get(name)
             if not isinstance(zero, IntegerAttr):
@@ -296,6 +288,11 @@ class NpuTensorOp(IRDLOperation):
                     f"{self.name}: {name} is {zero.value.data}, allowed is the zero point in the type of its {place}, "
                     f"{quant.zero_point}"
                 )
+
+    @property
+    def has_zeros(self) -> bool:
+        """Return whether the result depends on zero points."""
+        return True
 
     def verify_operation(self) -> None:
         """Check properties and types that are specific to the operation. All shapes are static."""

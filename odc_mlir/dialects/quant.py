@@ -76,9 +76,6 @@ class UniformQuantizedType(Data[Uniform], TypeAttribute):
         low, high = DTYPES[spec.storage].range
         if not low <= spec.low < spec.high <= high:
             raise VerifyException(f"code range [{spec.low}, {spec.high}] does not fit {spec.storage} [{low}, {high}]")
-        self._verify_params(spec)
-
-    def _verify_params(self, spec: Uniform) -> None:
         params = spec.params
         if not params.scales or len(params.scales) != len(params.zero_points):
             raise VerifyException(f"{len(params.scales)} scales but {len(params.zero_points)} zero points")

@@ -29,18 +29,12 @@ def main_operators(module: ModuleOp) -> list[CircleOp]:
     return [op for op in main_function(module).body.block.ops if isinstance(op, CircleOp)]
 
 
-def named_values(module: ModuleOp) -> dict[str, SSAValue]:
-    """Return inputs, constants and results by name. Of values with equal names, the first is returned."""
-    block = main_function(module).body.block
-    found: dict[str, SSAValue] = {}
-    for value in (*block.args, *(result for op in block.ops for result in op.results)):
-        found.setdefault(value_name(value), value)
-    return found
-
-
 def find_values(module: ModuleOp, names: Collection[str]) -> list[SSAValue]:
-    """Return the values with these names. Raises OptionError, with a suggestion, for an unknown name."""
-    known = named_values(module)
+    """Return the first values with these names. Raises OptionError, with a suggestion, for an unknown name."""
+    block = main_function(module).body.block
+    known: dict[str, SSAValue] = {}
+    for value in (*block.args, *(result for op in block.ops for result in op.results)):
+        known.setdefault(value_name(value), value)
     for name in names:
         if name not in known:
             hint = did_you_mean(name, known).strip() or "odc-circle operators lists them"

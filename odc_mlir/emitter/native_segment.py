@@ -129,7 +129,9 @@ def native_object(segment: SegmentOp, target: CpuTarget, name: str) -> tuple[byt
         for i, v in enumerate(ends)
         if isinstance(v, BlockArgument)
     }
-    _undivide(module)
+    if isinstance(part := module.attributes.get(PART), StringAttr):
+        for op in [op for op in module.ops if isinstance(op, llvm.FuncOp) and op.sym_name.data in (part.data, BARRIER)]:
+            Rewriter.erase_op(op)
     text = llvm_text(module) + _entry(segment.sym_name.data, name, len(inputs) + len(outputs), constants.data.data)
     code = emit_linkable(text, target, f"{name}_run")
     ports = [(f"input{i}", info, "const ", states.get(i, "")) for i, info in enumerate(inputs)]
@@ -140,12 +142,6 @@ def native_object(segment: SegmentOp, target: CpuTarget, name: str) -> tuple[byt
     sizes = {"slack": SLACK_BYTES, "alignment": ALIGNMENT_BYTES, "arena_bytes": arena.value.data + SLACK_BYTES}
     texts |= {"needed": needs(code), "tensors": tensors, "parameters": ", ".join(parameters)}
     return code, fill("object.h", **texts, **sizes)
-
-
-def _undivide(module: ModuleOp) -> None:
-    if isinstance(part := module.attributes.get(PART), StringAttr):
-        for op in [op for op in module.ops if isinstance(op, llvm.FuncOp) and op.sym_name.data in (part.data, BARRIER)]:
-            Rewriter.erase_op(op)
 
 
 def needs(code: bytes, subject: str = "It") -> str:

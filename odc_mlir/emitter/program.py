@@ -64,6 +64,7 @@ def container_of(
         regions[1], program.output_names, program.output_types, _offsets(program, npu_program.OUTPUT_OFFSETS)
     )
     constants = _constants(program)
+    end = max((address + op.size for address, op in _buffers(program, Space.ARENA)), default=0)
     return Container(
         code=write_code((item.instr for item in emitted), target.fetch.loop_buffer_bytes),
         constants=constants,
@@ -71,7 +72,7 @@ def container_of(
         outputs=outputs,
         operators=_operators(emitted, kinds, _recomputed(program)),
         target_digest=target.digest(memory),
-        arena_bytes=_arena_bytes(program, target.sram.burst_bytes),
+        arena_bytes=-(-end // target.sram.burst_bytes) * target.sram.burst_bytes,
         metadata=_metadata(program, target, memory),
         source_hash=hashlib.sha256(constants).digest()[:16],
         compiler_version=_version(),
@@ -158,11 +159,6 @@ def _buffers(program: npu_program.ProgramOp, space: Space) -> list[tuple[int, Bu
         if isinstance(kind, BufferType) and kind.space is space:
             found.append((0 if op.address is None else op.address.value.data, op))
     return sorted(found, key=lambda item: item[0])
-
-
-def _arena_bytes(program: npu_program.ProgramOp, burst: int) -> int:
-    end = max((address + op.size for address, op in _buffers(program, Space.ARENA)), default=0)
-    return -(-end // burst) * burst
 
 
 def _constants(program: npu_program.ProgramOp) -> bytes:

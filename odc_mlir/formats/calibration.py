@@ -71,7 +71,13 @@ def _from_path(path: Path, inputs: Sequence[TensorInfo], most: int | None, pictu
     head = read_regular(path, len(HDF5_MAGIC))
     if head == HDF5_MAGIC or head.startswith((b"PK", NPY_MAGIC)):
         return _arrays(path, inputs)
-    files = _listed(path)
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        raise InputError(
+            "the data is neither NPZ nor HDF5 nor a list of files in UTF-8", location=str(path), hint=_FORMATS
+        ) from None
+    files = [path.parent / line.strip() for line in lines if line.strip()]
     if files and not os.path.lexists(files[0]):
         raise InputError(
             f"the data is neither NPZ nor HDF5, and read as a list of files it names {str(files[0])!r}, which is not "
@@ -105,16 +111,6 @@ def _arrays(path: Path, inputs: Sequence[TensorInfo]) -> Samples:
     if samples.layout != "single" or (samples.labels is None and fit(samples.records[0], shapes)):
         return samples
     return read_samples(path, shapes, names=names, sample_axis=True)
-
-
-def _listed(path: Path) -> list[Path]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
-        raise InputError(
-            "the data is neither NPZ nor HDF5 nor a list of files in UTF-8", location=str(path), hint=_FORMATS
-        ) from None
-    return [path.parent / line.strip() for line in lines if line.strip()]
 
 
 def _raw_sample(path: Path, inputs: Sequence[TensorInfo]) -> list[Array]:

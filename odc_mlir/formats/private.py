@@ -246,7 +246,9 @@ class Memo:
                 text = _text(self._found)
             if len(text) <= MAX_BYTES:
                 write_file(self._path, text)
-                _prune(self._path)
+                files = sorted(self._path.parent.glob("*.json"), key=lambda item: item.stat().st_mtime_ns, reverse=True)
+                for item in files[MAX_FILES:]:
+                    item.unlink(missing_ok=True)
         except (OdcError, OSError) as error:
             _log.info("results are not kept: %s", error)
         self._found = {}
@@ -270,9 +272,3 @@ def _read(path: Path) -> dict[str, Any]:
         _log.info("%s is written again: %s", path, error)
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _prune(newest: Path) -> None:
-    files = sorted(newest.parent.glob("*.json"), key=lambda item: item.stat().st_mtime_ns, reverse=True)
-    for item in files[MAX_FILES:]:
-        item.unlink(missing_ok=True)

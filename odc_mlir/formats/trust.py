@@ -58,7 +58,11 @@ def write_records(files: PackageFiles) -> None:
     except OSError as error:
         raise CacheError(f"the record cannot be written: {error.strerror}", location=str(folder)) from None
     with suppress(OSError):  # another process may be deleting the same records
-        _prune(folder)
+        records = list(folder.iterdir())
+        if len(records) > MAX_RECORDS:
+            records.sort(key=lambda item: item.lstat().st_mtime)
+            for item in records[: len(records) - MAX_RECORDS // 2]:
+                item.unlink(missing_ok=True)
 
 
 def read_code(files: PackageFiles, file: str, *, consent: bool, cache: Path | None = None) -> bytes:
@@ -127,11 +131,3 @@ def _check_folder(folder: Path) -> None:
         raise CacheError("the folder of records belongs to another user", location=str(folder), hint="remove it")
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise CacheError("other users can write to the folder of records", location=str(folder), hint="remove it")
-
-
-def _prune(folder: Path) -> None:
-    records = list(folder.iterdir())
-    if len(records) > MAX_RECORDS:
-        records.sort(key=lambda item: item.lstat().st_mtime)
-        for item in records[: len(records) - MAX_RECORDS // 2]:
-            item.unlink(missing_ok=True)

@@ -41,11 +41,6 @@ class Code(NamedTuple):
     history_bytes: int | None
 
 
-def is_compact(code: bytes | memoryview) -> bool:
-    """Return whether ``code`` is in compact form."""
-    return bytes(code[:1]) == bytes([MARK])
-
-
 def write_code(instructions: Iterable[Instr], history_bytes: int) -> bytes:
     """Encode a compact program. References reach back at most ``history_bytes`` of expanded instructions.
 
@@ -116,7 +111,7 @@ def _change_bytes(differences: NDArray[np.uint64]) -> NDArray[np.int64]:
 def read_code(code: bytes | memoryview) -> Code:
     """Return the program in ``code``, plain or compact. Raises SimulationError with the offset of malformed bytes."""
     view = memoryview(code)
-    if is_compact(view):
+    if bytes(view[:1]) == bytes([MARK]):
         return _ProgramExpander(view).read()
     instructions = decode(view)
     return Code(tuple(instructions), tuple(instr.size_bytes for instr in instructions), None)

@@ -148,7 +148,10 @@ def open_executor(
 
     check_choice("backend", backend, BACKENDS)
     check_choice("numerics", numerics, NUMERICS)
-    check_threads(threads)
+    if threads is not None and (
+        isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= MAX_THREADS
+    ):
+        raise OptionError(f"threads is {threads!r}", hint=f"use a number from 1 to {MAX_THREADS}")
     if numerics == "litert" and backend in ("npu", "native"):
         raise UnsupportedError(
             f"litert numerics are not available on the backend {backend}", hint="use the backend host"
@@ -423,12 +426,6 @@ def check_choice(name: str, value: str, allowed: Iterable[str]) -> None:
     """Raise OptionError for a value that is not allowed."""
     if value not in allowed:
         raise OptionError(f"unknown {name} {value!r}", hint=f"use one of {', '.join(allowed)}")
-
-
-def check_threads(count: int | None) -> None:
-    """Raise OptionError for an invalid number of threads."""
-    if count is not None and (isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_THREADS):
-        raise OptionError(f"threads is {count!r}", hint=f"use a number from 1 to {MAX_THREADS}")
 
 
 def subgraph_of(signatures: Sequence[Signature], key: str) -> int:

@@ -52,7 +52,9 @@ class Recorder:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.inputs, self.expected = float_tensors(graph)
+        inputs = [(graph.subgraph, info.name) for info in graph.input_infos() if info.info.kind == "float"]
+        shown = [(found.subgraph, found.tensors[i].name) for found in _own_graphs(graph) for i in _shown(found)]
+        self.inputs, self.expected = inputs, list(dict.fromkeys(shown))
         room = max(1, min(_BUFFER_ELEMENTS, _ALL_BUFFERS_ELEMENTS // max(1, len(self.expected))))
         # Subgraphs of other model files are not recorded: tensors have separate names and are not quantised.
         self._graphs = _own_graphs(graph)
@@ -260,13 +262,6 @@ def _opened(model: str | os.PathLike[str] | bytes | Model | Executor) -> tuple[E
     if not isinstance(model, bytes) and is_package(model):
         model = read_package(model).model
     return HostExecutor(build_graph(read_model(model))), content_digest(model)
-
-
-def float_tensors(graph: Graph) -> tuple[list[TensorKey], list[TensorKey]]:
-    """Return the float inputs of ``graph``, and all float tensors visible in a run, subgraphs included."""
-    inputs = [(graph.subgraph, info.name) for info in graph.input_infos() if info.info.kind == "float"]
-    shown = [(found.subgraph, found.tensors[i].name) for found in _own_graphs(graph) for i in _shown(found)]
-    return inputs, list(dict.fromkeys(shown))
 
 
 def _shown(graph: Graph) -> list[int]:

@@ -152,7 +152,9 @@ class OdcPrinter(Printer):
         if string.isascii():
             self.print_bytes_literal(string.encode())
             return
-        escaped = "".join(c if c not in '"\\' and c.isprintable() else _escape(c) for c in string)
+        escaped = "".join(
+            c if c not in '"\\' and c.isprintable() else "".join(f"\\{byte:02X}" for byte in c.encode()) for c in string
+        )
         self.print_string(f'"{escaped}"')
 
 
@@ -172,11 +174,6 @@ class _LimitedText(StringIO):
         if self._left < 0:
             raise _TooLongError
         return super().write(text)
-
-
-def _escape(character: str) -> str:
-    """Escape a quote, backslash or unprintable character by MLIR's hexadecimal escapes of UTF-8 bytes."""
-    return "".join(f"\\{byte:02X}" for byte in character.encode())
 
 
 # A tensor type without strings, with nested angle brackets as in tensor<4x!quant.uniform<i8<-127:127>:f32, 0.5>>. Equal

@@ -125,7 +125,11 @@ def _body(arguments: argparse.Namespace) -> int | None:
     if arguments.emit and not arguments.output:
         raise UsageError("--emit object needs -o FILE.o")
     if arguments.stage:
-        _check_stage(arguments.stage)
+        from odc_mlir.pipelines import stage_names
+
+        if arguments.stage not in (names := tuple(stage_names())):
+            hint = f"{did_you_mean(arguments.stage, names)}use one of {', '.join(names)}; --emit takes only {_OBJECT}"
+            raise OptionError(f"unknown stage {arguments.stage!r}", hint=hint)
     if arguments.emit or arguments.stage:
         with quantizing.in_flags(quantizing.COMMON_FLAGS), limited_time(arguments.time_limit):
             (_emit_object if arguments.emit else _emit)(arguments)
@@ -134,14 +138,6 @@ def _body(arguments: argparse.Namespace) -> int | None:
         raise UsageError("give -o, --stage or a report to write")
     _compile(arguments)
     return None
-
-
-def _check_stage(name: str) -> None:
-    from odc_mlir.pipelines import stage_names
-
-    if name not in (names := tuple(stage_names())):
-        hint = f"{did_you_mean(name, names)}use one of {', '.join(names)}; --emit takes only {_OBJECT}"
-        raise OptionError(f"unknown stage {name!r}", hint=hint)
 
 
 def _quantising(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -158,16 +154,6 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.sram_limit is not None and arguments.sram_limit <= 0:
         raise OptionError(f"--sram-limit is {arguments.sram_limit}, expected a positive number of bytes")
     same = ("target", "memory", "prefer", "sram_limit", "allow_host", "time_limit")
-    return {
-        **{name: getattr(arguments, name) for name in same},
-        "placement": _placement(arguments),
-        "states": () if arguments.state == ["none"] else arguments.state,
-        "verify": arguments.verify_each,
-        "before": passes_before(arguments),
-    }
-
-
-def _placement(arguments: argparse.Namespace) -> dict[str, Any]:
     given: dict[str, Any] = {
         "file": arguments.partition,
         "host": [name for text in arguments.host for name in text.split(",")],
@@ -177,7 +163,13 @@ def _placement(arguments: argparse.Namespace) -> dict[str, Any]:
         "min_macs": arguments.min_macs,
         "max_segments": arguments.max_segments,
     }
-    return {key: value for key, value in given.items() if value not in (None, [])}
+    return {
+        **{name: getattr(arguments, name) for name in same},
+        "placement": {key: value for key, value in given.items() if value not in (None, [])},
+        "states": () if arguments.state == ["none"] else arguments.state,
+        "verify": arguments.verify_each,
+        "before": passes_before(arguments),
+    }
 
 
 def _emit_object(arguments: argparse.Namespace) -> None:

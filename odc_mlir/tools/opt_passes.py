@@ -146,10 +146,10 @@ def requested(arguments: argparse.Namespace) -> Iterator[StagedPass]:
 
 def _words(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
     if arguments.run_reproducer:
-        pipeline = reproducer_pipeline(Path(arguments.input).read_text())
-        if pipeline is None:
+        match = _RUN.match(Path(arguments.input).read_text())
+        if match is None:
             raise ModelError("this is not a reproducer: it does not start with its RUN line", location=arguments.input)
-        yield "pipeline", pipeline
+        yield "pipeline", match["pipeline"]
     yield from arguments.steps
 
 
@@ -327,9 +327,3 @@ def write_ir_reproducer(module: ModuleOp, pipeline: str, trace: str) -> str | No
     comment = "".join(f"// {line}\n" for line in trace.splitlines())
     text = f"// RUN: odc-opt %s -p '{pipeline}'\n{comment}{module_text(module, constants='known')}"
     return write_crash_file("odc-opt", ".mlir", text)
-
-
-def reproducer_pipeline(text: str) -> str | None:
-    """Return the pipeline in a reproducer, or None for any other text."""
-    match = _RUN.match(text)
-    return match["pipeline"] if match is not None else None

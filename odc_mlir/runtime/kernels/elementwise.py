@@ -258,18 +258,14 @@ def squared_difference(node: Node) -> Execute:
 def _extreme(node: Node, function: np.ufunc, better: np.ufunc) -> Execute:
     require_dtype(node, node.results[0], *common.FLOATS, "float64", *common.CODES, *_WHOLE)
     if node.results[0].info.kind == "float":
-        return mapped(node, lambda a, b: _ordered(a, b, function, better))
+        # NumPy's function ignores NaN in ``b``.
+        return mapped(node, lambda a, b: np.where(better(a, b), a, b) if has_nan(b) else np.asarray(function(a, b)))
     return plain(node, function)
 
 
 # Kernels of the operators with these names, as in other modules.
 maximum = partial(_extreme, function=np.fmax, better=np.greater)
 minimum = partial(_extreme, function=np.fmin, better=np.less)
-
-
-def _ordered(a: Array, b: Array, function: np.ufunc, better: np.ufunc) -> Array:
-    """Return the better element, or ``b`` if either is NaN (NumPy's function ignores NaN in ``b``)."""
-    return np.where(better(a, b), a, b) if has_nan(b) else np.asarray(function(a, b))
 
 
 def bitwise_xor(node: Node) -> Execute:

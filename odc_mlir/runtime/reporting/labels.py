@@ -265,7 +265,7 @@ def _luck(answers: Array, labels: Array) -> float:
 
 
 def _check_unit(what: str, count: int, found: _Explained, model: str) -> None:
-    if found.is_inverse(count):
+    if -found.related * math.sqrt(count) > scores.DEVIATIONS and found.at_best >= _LEAST_EXPLAINED:
         raise InputError(
             f"{what} fall where the answers of {model} rise (correlation {found.related:.2g}): they seem to be negated",
             hint="give labels with the sign of the first output, or none",
@@ -410,10 +410,6 @@ class _Explained:
     def is_related(self, count: int) -> bool:
         """Return whether ``count`` labels correlate with answers beyond chance."""
         return self.related * math.sqrt(count) > scores.DEVIATIONS
-
-    def is_inverse(self, count: int) -> bool:
-        """Return whether negated answers explain most of the variance of ``count`` labels beyond chance."""
-        return -self.related * math.sqrt(count) > scores.DEVIATIONS and self.at_best >= _LEAST_EXPLAINED
 
     def is_near(self, count: int) -> bool:
         """Return whether labels correlate with answers and are close to answers."""

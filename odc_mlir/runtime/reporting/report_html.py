@@ -293,8 +293,10 @@ def render(report: Mapping[str, Any], code: Mapping[int, OperatorCode] = Mapping
     """Return the page, with all text of the model escaped. ``code``: instructions of operators, if available."""
     layers: Sequence[Mapping[str, Any]] = report["layers"]
     memory = [(label, size_text(report[key])) for label, key in _MEMORY]
+    columns = tuple(map(Column, ("operator", "result", "exception", "where")))
+    rows = [(item["op"], short_name(item["tensor"]), item["exception"], item["location"]) for item in report["defects"]]
     sections = [
-        Section("Defects of the compiler: please report them", _defects(report["defects"])),
+        Section("Defects of the compiler: please report them", table(columns, rows, caption="defects")),
         Section("Why operators are on the host", _reasons(report)),
         Section("Summary", pairs(_summary(report), caption="latency, cycles and work of one inference")),
         Section("What runs where", steps(report), "In the order in which it runs."),
@@ -381,12 +383,6 @@ def _causes(report: Mapping[str, Any]) -> Html:
 
     shares = _shares(("cause", "cycles"), causes, count_text, total, "cycles by cause", named=named)
     return joined((bullets(better), shares))
-
-
-def _defects(defects: Sequence[Mapping[str, str]]) -> Html:
-    columns = tuple(map(Column, ("operator", "result", "exception", "where")))
-    rows = [(item["op"], short_name(item["tensor"]), item["exception"], item["location"]) for item in defects]
-    return table(columns, rows, caption="defects")
 
 
 def _groups(report: Mapping[str, Any]) -> list[HostGroup]:

@@ -139,16 +139,13 @@ def read_report(path: str | Path) -> dict[str, Any]:
             hint="compile for an NPU",
         )
     with parsing(f"{path} is damaged", PackageError):
-        _show_all(Report(document))
+        report = Report(document)
+        report.to_html()
+        report.to_csv()
+        report.compare(report)
+        report_table.network_csv([report])
+        str(report)
     return document
-
-
-def _show_all(report: Report) -> None:
-    report.to_html()
-    report.to_csv()
-    report.compare(report)
-    report_table.network_csv([report])
-    str(report)
 
 
 def _refuse(text: str) -> Any:

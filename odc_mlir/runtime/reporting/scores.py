@@ -60,7 +60,8 @@ def scores(outputs: Sequence[Array], expected: Array) -> dict[str, float]:
         )
     given = np.stack([o.ravel().astype(np.float64) for o in outputs])
     wanted = expected.reshape(len(expected), -1).astype(np.float64)
-    if are_shares(expected) and any(_may_be_picture(output) for output in outputs):
+    # PSNR is meaningless for few numbers.
+    if are_shares(expected) and any(output.size > MOST_SINGLE or np.squeeze(output).ndim > 1 for output in outputs):
         return scores_of_pictures(given, wanted)
     return scores_of_numbers(given, wanted)
 
@@ -68,11 +69,6 @@ def scores(outputs: Sequence[Array], expected: Array) -> dict[str, float]:
 def are_shares(labels: Array) -> bool:
     """Return whether labels are reals between 0 and 1."""
     return labels.dtype.kind == "f" and float(labels.min(initial=0.0)) >= 0.0 and float(labels.max(initial=1.0)) <= 1.0
-
-
-def _may_be_picture(output: Array) -> bool:
-    """Return whether an output has several axes or many elements. PSNR is meaningless for few numbers."""
-    return output.size > MOST_SINGLE or np.squeeze(output).ndim > 1
 
 
 def _are_alike(output: Array, labels: Array) -> bool:

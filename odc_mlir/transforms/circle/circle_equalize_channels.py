@@ -102,7 +102,10 @@ class CircleEqualizeChannelsPass(ModulePass):
         records = load_reals(self.ranges, "channel ranges", lambda array: np.abs(array).reshape(-1))
         pairs = self.equalize(op, records)
         if self.save:
-            write_patterns(self.save, pairs)
+            try:
+                Path(self.save).write_text(json.dumps(patterns_of(pairs)), "utf-8")
+            except OSError as error:
+                raise OptionError(f"cannot write the patterns: {error.strerror}", location=self.save) from None
 
     def equalize(self, module: ModuleOp, records: Mapping[str, Floats]) -> list[Pair]:
         """Equalise channels and return the pairs of layers.
@@ -193,14 +196,6 @@ def patterns_of(pairs: Sequence[Pair]) -> list[dict[str, Any]]:
         for pair in pairs
         if pair.is_moved
     ]
-
-
-def write_patterns(path: str, pairs: Sequence[Pair]) -> None:
-    """Write equalised pairs and factors for :func:`read_patterns`. Raises OptionError."""
-    try:
-        Path(path).write_text(json.dumps(patterns_of(pairs)), "utf-8")
-    except OSError as error:
-        raise OptionError(f"cannot write the patterns: {error.strerror}", location=path) from None
 
 
 def chosen_pairs(pairs: Sequence[Pair], patterns: Sequence[EqualizedPair], balance: Balance) -> list[Pair]:

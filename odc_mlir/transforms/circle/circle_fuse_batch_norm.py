@@ -141,7 +141,10 @@ class FuseBefore(OperatorPattern):
         if vectors is None or (np.any(vectors[1]) and not _sees_everything(layer)):
             return
         factor, shift = vectors
-        if _ratio(layer, factor, weights) > self.most_ratio:
+        every = np.broadcast_to(np.abs(factor), weights.shape)
+        rows = np.moveaxis(every, layer.axis, 0).reshape(weights.shape[layer.axis], -1)
+        most, least = rows.max(axis=1, initial=0.0), np.where(rows > 0, rows, np.inf).min(axis=1, initial=np.inf)
+        if float((most / least).max(initial=0.0)) > self.most_ratio:
             return
         others = tuple(axis for axis in range(weights.ndim) if axis != layer.axis)
         moved = bias + (weights * shift).sum(axis=others)
@@ -184,14 +187,6 @@ def _rows(part: NDArray[Any], shape: tuple[int | None, ...], columns: int) -> ND
         return np.asarray(part).reshape(-1) if part.size == part.shape[-1] == shape[-1] == columns else None
     rows = np.broadcast_to(part, [extent or 0 for extent in shape]).reshape(-1, columns)
     return rows[0] if len(rows) and np.array_equal(rows, np.broadcast_to(rows[0], rows.shape)) else None
-
-
-def _ratio(layer: WeightedLayer, factor: NDArray[Any], weights: NDArray[Any]) -> float:
-    """Return the largest ratio between nonzero factors of the inputs of one output."""
-    every = np.broadcast_to(np.abs(factor), weights.shape)
-    rows = np.moveaxis(every, layer.axis, 0).reshape(weights.shape[layer.axis], -1)
-    most, least = rows.max(axis=1, initial=0.0), np.where(rows > 0, rows, np.inf).min(axis=1, initial=np.inf)
-    return float((most / least).max(initial=0.0))
 
 
 def _sees_everything(layer: WeightedLayer) -> bool:

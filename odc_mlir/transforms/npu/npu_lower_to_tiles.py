@@ -96,9 +96,6 @@ class Emission:
     def layer(self, op: TensorOpT) -> Layer[TensorOpT]:
         return cast(Layer[TensorOpT], self._layers.layers[self._numbers[op]])
 
-    def window_layer(self, op: TensorOpT) -> WindowLayer[TensorOpT]:
-        return cast(WindowLayer[TensorOpT], self.layer(op))
-
     def follower(self, op: npu.NpuTensorOp) -> Layer[npu.ElementwiseOp] | None:
         """Return the layer that is computed with each tile of ``op``, or None if the tiling has no operand slots."""
         tiling = op.attributes.get(TILING)
@@ -205,7 +202,7 @@ class TileWindow(TilePattern[npu.ConvOp | npu.MatmulOp | npu.PoolOp]):
     """Lower a window operation, and the element-wise operation that is computed with each tile."""
 
     def commands(self, op: npu.ConvOp | npu.MatmulOp | npu.PoolOp, to: Emission, /) -> Iterator[Command]:
-        layer: WindowLayer[Any] = to.window_layer(op)
+        layer = cast(WindowLayer[Any], to.layer(op))
         follower, tiling = to.follower(op), tiling_of(op, to.target, layer.window)
         if isinstance(op, npu.ConvOp):
             return conv_commands(layer, tiling, to.memories, follower)

@@ -20,8 +20,6 @@ Rejects types that no operator converts, unknown shapes, and tensors without a s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute, SSAValue
@@ -54,17 +52,13 @@ class OdcVerifyBoundariesPass(ModulePass):
                     made = _cast(value, argument.type, segment)
                     Rewriter.insert_op(made, InsertPoint.before(segment))
                     segment.operands[index] = made.results[0]
-            for result, inside in zip(tuple(segment.results), _yielded(segment), strict=True):
+            last = segment.circle_block.last_op
+            if not isinstance(last, YieldOp):
+                raise CompileError("the circle body has no results", location=segment.sym_name.data)
+            for result, inside in zip(tuple(segment.results), tuple(last.operands), strict=True):
                 _check(segment, inside)
                 if result.type != inside.type:
                     _cast_behind(segment, result, inside.type)
-
-
-def _yielded(segment: SegmentOp) -> Sequence[SSAValue]:
-    last = segment.circle_block.last_op
-    if not isinstance(last, YieldOp):
-        raise CompileError("the circle body has no results", location=segment.sym_name.data)
-    return tuple(last.operands)
 
 
 def _check(segment: SegmentOp, value: SSAValue) -> None:

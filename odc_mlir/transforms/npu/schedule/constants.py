@@ -76,7 +76,9 @@ def packed_params(op: npu.ConvOp, first: int, count: int) -> tuple[bytes, str]:
     bias, multiplier, exponent = (np.frombuffer(v.data.data, np.int32) for v in (op.bias, op.multiplier, op.exponent))
     part = slice(first, first + count)
     if count > 1 and _has_one_scale(op):
-        return common_record(int(multiplier[0]), int(exponent[0])) + bias[part].astype(_FULL["bias"]).tobytes(), "bias"
+        common = np.zeros(1, _COMMON)
+        common["multiplier"], common["exponent"] = int(multiplier[0]), int(exponent[0])
+        return common.tobytes() + bias[part].astype(_FULL["bias"]).tobytes(), "bias"
     return packed_records(bias[part], multiplier[part], exponent[part]), "full"
 
 
@@ -96,10 +98,3 @@ def packed_records(bias: NDArray[Any], multiplier: NDArray[Any], exponent: NDArr
     records = np.zeros(len(bias), _FULL)
     records["bias"], records["multiplier"], records["exponent"] = bias, multiplier, exponent
     return records.tobytes()
-
-
-def common_record(multiplier: int, exponent: int) -> bytes:
-    """Return the multiplier and exponent that precede records of biases only."""
-    common = np.zeros(1, _COMMON)
-    common["multiplier"], common["exponent"] = multiplier, exponent
-    return common.tobytes()

@@ -245,7 +245,8 @@ def _least_scale(op: CircleOp, needs: Sequence[Attribute], scale: float, most_st
         return scale
     if most_steps is not None and op.SPEC.quant.weights:
         scale = max(scale, math.prod(max(params.scales) for _, params in elements) / most_steps)
-    ends, bias = [_end(*element) for element in elements], _largest_bias(op)
+    found = (np.abs(contents_of_bias(op, index)).max(initial=0.0) for index in op.SPEC.quant.biases)
+    ends, bias = [_end(*element) for element in elements], float(max(found, default=0.0))
     total = depth * math.prod(ends)
     if total + bias <= scale * _LARGEST:
         return scale
@@ -297,11 +298,6 @@ def _end(dtype: str, params: QuantParams) -> float:
 def _largest_code(dtype: str, params: QuantParams) -> int:
     low, high = DTYPES[dtype].range
     return max(max(high - zero, zero - low) for zero in params.zero_points)
-
-
-def _largest_bias(op: CircleOp) -> float:
-    found = (np.abs(contents_of_bias(op, index)).max(initial=0.0) for index in op.SPEC.quant.biases)
-    return float(max(found, default=0.0))
 
 
 def _depth(op: CircleOp) -> int | None:
