@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from io import StringIO
 from typing import IO, Any, Literal
 
@@ -377,7 +377,12 @@ def write_module(
     stream.write(body.getvalue())
     stream.write("\n")
     if written:
-        _write_resources(written, stream)
+        stream.write("\n{-#\n  dialect_resources: {\n    circle: {")
+        separator = "\n      "
+        for item in written:
+            stream.write(f'{separator}{item.handle}: "{resource_text(item)}"')
+            separator = ",\n      "
+        stream.write("\n    }\n  }\n#-}\n")
 
 
 def module_text(module: Operation, **options: Any) -> str:
@@ -385,12 +390,3 @@ def module_text(module: Operation, **options: Any) -> str:
     text = StringIO()
     write_module(module, text, **options)
     return text.getvalue()
-
-
-def _write_resources(blobs: Sequence[Blob], stream: IO[str]) -> None:
-    stream.write("\n{-#\n  dialect_resources: {\n    circle: {")
-    separator = "\n      "
-    for blob in blobs:
-        stream.write(f'{separator}{blob.handle}: "{resource_text(blob)}"')
-        separator = ",\n      "
-    stream.write("\n    }\n  }\n#-}\n")

@@ -196,7 +196,8 @@ def unexpected(expected: list[Expected], errors: list[OdcError], name: str) -> l
     """Return a line for each unexpected error, and for each expected error that did not occur."""
     left, lines = list(expected), []
     for error in errors:
-        about, text = _line_of(error), str(error)
+        place = _LINE.search(error.location or "")
+        about, text = (int(place[1]) if place else None), str(error)
         match = next((e for e in left if e.kind == "error" and e.about == about and e.text in text), None)
         if match is not None:
             left.remove(match)
@@ -208,11 +209,6 @@ def unexpected(expected: list[Expected], errors: list[OdcError], name: str) -> l
         else:
             lines.append(f"{name}:{item.line}: expected {item.kind} {item.text!r} was not produced")
     return lines
-
-
-def _line_of(error: OdcError) -> int | None:
-    match = _LINE.search(error.location or "")
-    return int(match[1]) if match else None
 
 
 _RUN = re.compile(r"// RUN: odc-opt %s -p '(?P<pipeline>[^\n]*)'\n")

@@ -339,17 +339,12 @@ def end_when_unwanted(job: Job) -> None:
     end_group(os.getpgrp())
 
 
-def read_job() -> Job:
-    """Read the job, the first line of standard input. :func:`end_when_unwanted` reads the rest."""
-    text = b""
-    while not text.endswith(b"\n") and (byte := os.read(0, 1)):
-        text += byte
-    return Job.from_json(text.decode())
-
-
 def main() -> int:
     """Do the job on standard input. Return 0 if the result is in the cache."""
-    job = read_job()
+    line = b""
+    while not line.endswith(b"\n") and (byte := os.read(0, 1)):
+        line += byte
+    job = Job.from_json(line.decode())
     os.umask(0o077)  # results and files of plugins are private
     os.environ[CACHE_VARIABLE] = job.folder  # compilations use the same cache
     stream = os.dup(1)

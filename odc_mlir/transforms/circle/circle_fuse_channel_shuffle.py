@@ -95,7 +95,10 @@ class FuseChannelShuffle(OperatorPattern):
         if region is None:
             return
         plan = _ShufflePlan(region)
-        if plan.cost() < _cost_before(region):
+        total = 0
+        for mover, results in region.movers.items():
+            total += sum(map(len, results)) * (_SHUFFLED if mover in region.inner else 1)
+        if plan.cost() < total:
             _Writer(region, plan, rewriter).run()
 
 
@@ -262,13 +265,6 @@ class ChannelRun:
     source: SSAValue
     begin: int
     count: int
-
-
-def _cost_before(region: ShuffleRegion) -> int:
-    total = 0
-    for op, results in region.movers.items():
-        total += sum(map(len, results)) * (_SHUFFLED if op in region.inner else 1)
-    return total
 
 
 class _ShufflePlan:

@@ -58,7 +58,12 @@ class OdcVerifyBoundariesPass(ModulePass):
             for result, inside in zip(tuple(segment.results), tuple(last.operands), strict=True):
                 _check(segment, inside)
                 if result.type != inside.type:
-                    _cast_behind(segment, result, inside.type)
+                    outside, uses = result.type, list(result.uses)
+                    changed = Rewriter.replace_value_with_new_type(result, inside.type)
+                    back = _cast(changed, outside, segment)
+                    Rewriter.insert_op(back, InsertPoint.after(segment))
+                    for use in uses:
+                        use.operation.operands[use.index] = back.results[0]
 
 
 def _check(segment: SegmentOp, value: SSAValue) -> None:
@@ -93,12 +98,3 @@ def _cast(value: SSAValue, wanted: Attribute, segment: SegmentOp) -> CircleOp:
         )
     place_on_host(made, CAST_REASON)
     return made
-
-
-def _cast_behind(segment: SegmentOp, result: SSAValue, inside: Attribute) -> None:
-    outside, uses = result.type, list(result.uses)
-    changed = Rewriter.replace_value_with_new_type(result, inside)
-    made = _cast(changed, outside, segment)
-    Rewriter.insert_op(made, InsertPoint.after(segment))
-    for use in uses:
-        use.operation.operands[use.index] = made.results[0]

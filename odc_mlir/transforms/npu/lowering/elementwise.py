@@ -186,17 +186,12 @@ class LowerConstantSelect(LowerToNpu):
 
     def rewrite(self, site: Site) -> None:
         low, high = code_range(site.result.dtype)
-        condition = _condition(site)
+        chosen, rank = site.info(0).array(), len(site.result.static_shape)
+        chooses_rows = site.node.spec.name == "SELECT" and chosen.ndim == 1
+        condition = chosen.reshape(-1, *(1,) * (rank - 1)) if chooses_rows else chosen
         kept = _kept(site, 1, np.where(condition, high, low))
         other = _kept(site, 2, np.where(condition, low, high))
         site.finish(npu.ElementwiseOp(npu.ElementwiseKind.MAX, kept, other, site.result_type, clamp=(low, high)))
-
-
-def _condition(site: Site) -> NDArray[np.bool_]:
-    """Return the condition. A vector that selects rows in SELECT becomes a column."""
-    condition, rank = site.info(0).array(), len(site.result.static_shape)
-    chooses_rows = site.node.spec.name == "SELECT" and condition.ndim == 1
-    return condition.reshape(-1, *(1,) * (rank - 1)) if chooses_rows else condition
 
 
 def _kept(site: Site, index: int, most: NDArray[Any]) -> SSAValue:

@@ -330,16 +330,11 @@ def refusal(
     if (refused := conditions.refusal(node)) is not None:
         return refused.message
     if used.reader == CPU:
-        return _refused_by_processors(node, node_of(op))
+        from odc_mlir.transforms.native.lowering.operators import kernel_reason
+
+        reason = kernel_reason(node)
+        return None if reason is None or kernel_reason(node_of(op)) is not None else reason
     return litert_refuses_node(node) if used.reader == LITERT else None
-
-
-def _refused_by_processors(node: Node, real: Node) -> str | None:
-    """Return the reason why native code lacks a kernel for ``node``, or None if it also lacks one for ``real``."""
-    from odc_mlir.transforms.native.lowering.operators import kernel_reason
-
-    seen = kernel_reason(node)
-    return None if seen is None or kernel_reason(real) is not None else seen
 
 
 def _linear_cell(op: CircleOp) -> str | None:
