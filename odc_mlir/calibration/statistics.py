@@ -69,7 +69,6 @@ def extremes_by_channel(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any
 
 BINS = 8192
 SMALLEST_EXPONENT = -100
-LARGEST_EXPONENT = 128  # float32 numbers are less than two to this power
 _HALF = BINS // 2
 _NOTHING: NDArray[np.int64] = np.zeros(BINS, np.int64)
 _NOTHING.flags.writeable = False

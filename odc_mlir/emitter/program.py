@@ -112,11 +112,6 @@ class Emitted(NamedTuple):
     op: InstructionOp | None
 
 
-def instructions(program: npu_program.ProgramOp) -> list[Instr]:
-    """Return the instructions of ``program``, including halt. Raises CompileError if there are none."""
-    return [emitted.instr for emitted in _emitted(program)]
-
-
 def _emitted(program: npu_program.ProgramOp) -> list[Emitted]:
     if program.block.last_op is None or not is_instruction(program.block.last_op):
         raise CompileError(

@@ -34,7 +34,7 @@ from odc_mlir.dialects.circle_types import BlobAttr
 from odc_mlir.dialects.npu_base import CODE_TYPES
 from odc_mlir.dialects.npu_program import programs
 from odc_mlir.dialects.odc import SegmentOp, YieldOp
-from odc_mlir.errors import InputError, UnsupportedError
+from odc_mlir.errors import UnsupportedError
 from odc_mlir.numerics import convolution, elementwise, int16, lstm, lut, pooling, resize
 from odc_mlir.numerics.fixed import Requantizer, WideRequantizer
 from odc_mlir.numerics.reduction import codes_mean
@@ -44,7 +44,6 @@ from odc_mlir.ops.context import Context
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels.microscaling import prepare_kernel
-from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import op_name, value_name
 
 
@@ -405,23 +404,3 @@ def make_interpreter(
     interpreter.register_implementations(CircleFunctions(module))
     interpreter.register_implementations(NpuFunctions())
     return interpreter
-
-
-def run_module(
-    module: ModuleOp,
-    inputs: Sequence[Array],
-    *,
-    run_target: bool = True,
-    listeners: Sequence[Interpreter.Listener] = (),
-) -> list[Array]:
-    """Return the outputs of the module's first function for ``inputs``, in graph order.
-
-    Raises InputError for a wrong number of inputs, and the errors of kernels.
-    """
-    function = next((op for op in module.body.block.ops if isinstance(op, FuncOp)), None)
-    if function is None or len(function.args) != len(inputs):
-        expected = 0 if function is None else len(function.args)
-        raise InputError(f"the module's inputs: {len(inputs)} given, expected {expected}")
-    with typed_errors("interpret"):
-        interpreter = make_interpreter(module, run_target=run_target, listeners=listeners)
-        return list(interpreter.call_op(function, tuple(inputs)))

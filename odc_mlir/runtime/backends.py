@@ -197,7 +197,7 @@ class _LitertUnits:
         return unit
 
 
-class LitertUnit:
+class LitertUnit(Unit):
     """A part of the graph in a separate LiteRT interpreter.
 
     ``failure``: the last reason why our kernels ran the part, or None. With ``strict``, a failure is an error.
@@ -321,7 +321,7 @@ def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-class OnertUnit:
+class OnertUnit(Unit):
     """All operators of a graph in a session of onert. Results get the shapes that the operators define.
 
     Only outputs are visible, because other tensors share memory. Raises OptionError if onert is not installed.
@@ -348,10 +348,6 @@ class OnertUnit:
         """Keep the shapes of results, since onert drops dimensions of some results."""
         known = [shaped.tensors[index] for index in self.writes]
         self._results = [info.static_shape if is_static(info.shape) else None for info in known]
-
-    def inner_bytes(self, shaped: SpecializedGraph) -> int:
-        """Return 0, because onert does not report memory."""
-        return 0
 
     def run(self, frame: Frame) -> None:
         """Run the model. Raises UnsupportedError with onert's message."""

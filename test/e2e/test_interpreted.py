@@ -9,7 +9,7 @@ import pytest
 
 import odc_mlir
 from helpers.data import golden_samples
-from odc_mlir.interpreters.module import run_module
+from helpers.interpreting import run_module
 
 STAGES = ("circle", "circle-opt", "quant", "partition", "npu")
 MODELS = (

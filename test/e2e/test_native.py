@@ -12,6 +12,7 @@ import pytest
 
 import odc_mlir
 from helpers.data import GoldenModel, golden_models
+from helpers.interpreting import run_module
 from helpers.models import model_bytes
 from helpers.native import skip_unless_it_runs
 from helpers.networks import RANGES, RandomNetwork
@@ -19,7 +20,6 @@ from helpers.operator_cases import CASES, inputs_of, module_of
 from helpers.sessions import unary
 from odc_mlir.errors import InputError, OptionError, UnsupportedError
 from odc_mlir.formats import package as package_files
-from odc_mlir.interpreters.module import run_module
 from odc_mlir.runtime import Session
 from odc_mlir.runtime.package import Package
 

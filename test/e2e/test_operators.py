@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import odc_mlir
+from helpers.interpreting import run_module
 from helpers.models import ModelBuilder, model_bytes
 from helpers.operator_cases import CASES, inputs_of, module_of
 from helpers.random_operators import RandomOperators
 from odc_mlir import targets
 from odc_mlir.errors import InputError
-from odc_mlir.interpreters.module import run_module
 from odc_mlir.runtime.execution.plan import PlanExecutor
 
 CONFIGURATIONS = list(itertools.product(targets.names(), targets.MEMORY_MODES))

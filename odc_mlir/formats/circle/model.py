@@ -16,23 +16,8 @@ from numpy.typing import NDArray
 
 from odc_mlir.errors import ModelError
 from odc_mlir.formats.quantities import tensor_names
-from odc_mlir.ops.sparse import DimMetadata, Sparsity, same_array
+from odc_mlir.ops.sparse import Sparsity, same_array
 from odc_mlir.ops.spec import QuantParams, Shape
-
-__all__ = [
-    "EMPTY",
-    "INDEX_WIDTHS",
-    "LEFT_OUT",
-    "DimMetadata",
-    "Model",
-    "Operator",
-    "Quantization",
-    "Signature",
-    "Sparsity",
-    "SubGraph",
-    "Tensor",
-    "VariantSubType",
-]
 
 LEFT_OUT = -1
 """Tensor index of an omitted operand."""

@@ -27,12 +27,10 @@ from odc_mlir.formats.circle.model import (
     EMPTY,
     INDEX_WIDTHS,
     LEFT_OUT,
-    DimMetadata,
     Model,
     Operator,
     Quantization,
     Signature,
-    Sparsity,
     SubGraph,
     Tensor,
     VariantSubType,
@@ -40,6 +38,7 @@ from odc_mlir.formats.circle.model import (
 from odc_mlir.formats.circle.schema import Schema, SchemaField, Table, circle_schema, schema_of, subgraph_fields
 from odc_mlir.ops.constants import MAX_ELEMENTS, MAX_RANK, encode_constant
 from odc_mlir.ops.dtypes import DTYPES
+from odc_mlir.ops.sparse import DimMetadata, Sparsity
 
 Record = dict[str, Any]
 

@@ -25,17 +25,16 @@ from odc_mlir.errors import ModelError, OdcError, UnsupportedError
 from odc_mlir.formats.circle.model import (
     INDEX_WIDTHS,
     LEFT_OUT,
-    DimMetadata,
     Model,
     Operator,
     Quantization,
     Signature,
-    Sparsity,
     SubGraph,
     Tensor,
 )
 from odc_mlir.formats.circle.reader import MalformedError, Record, check_model, public_errors, within
 from odc_mlir.formats.circle.schema import Schema, SchemaField, Table, circle_schema, tflite_schema
+from odc_mlir.ops.sparse import DimMetadata, Sparsity
 
 _FLAGS = {
     "bool": number_types.BoolFlags,

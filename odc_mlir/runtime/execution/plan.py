@@ -103,7 +103,7 @@ def _reads_from_outside(graph: Graph, operators: Iterable[int]) -> list[int]:
 _REPLAYED = 16  # runs between copies of the device's states
 
 
-class SegmentUnit:
+class SegmentUnit(Unit):
     """A segment on ``device``. ``failure``: why host kernels run the segment instead, None while the device works.
     ``misfit``: why host kernels ran it in the last run, None if the inputs fitted.
 
@@ -183,10 +183,6 @@ class SegmentUnit:
             shaped.tensors[tensor].shape == port.shape for port, tensor in zip(program.inputs, self.reads, strict=True)
         )
         return program.step(self.reads, self.writes) if fits else None
-
-    def inner_bytes(self, shaped: SpecializedGraph) -> int:
-        """Return 0, because a device has separate memory."""
-        return 0
 
     def run(self, frame: Frame) -> None:
         """Run on the device. After a failure, keep the reason and run the segment's operators by host kernels.

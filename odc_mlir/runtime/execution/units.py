@@ -218,8 +218,10 @@ DirectRun = Callable[[Any], list[Array] | None]
 """Function that runs a whole graph. The result is None for inputs that it does not take."""
 
 
-class Unit(Protocol):
-    """A step of an execution. ``reads`` and ``writes`` are tensor indices of the graph."""
+class Unit:
+    """Base of the steps of an execution. ``reads`` and ``writes`` are tensor indices of the graph."""
+
+    __slots__ = ()
 
     reads: tuple[int, ...]
     writes: tuple[int, ...]
@@ -229,13 +231,14 @@ class Unit(Protocol):
 
     def inner_bytes(self, shaped: SpecializedGraph) -> int:
         """Return the peak in bytes of live activations inside the unit, except operands and results of the unit."""
+        return 0
 
     def run(self, frame: Frame) -> None:
         """Read ``reads`` from the frame, write ``writes`` to it, and call the observer."""
 
 
 @dataclass(slots=True)
-class OperatorUnit:
+class OperatorUnit(Unit):
     """Unit that runs operator ``index`` of the graph by the host kernel."""
 
     index: int
@@ -249,9 +252,6 @@ class OperatorUnit:
         if stateful or item.calls or self.index in shaped.open:
             return None
         return _step(item, shaped.variant(self.index))
-
-    def inner_bytes(self, shaped: SpecializedGraph) -> int:
-        return 0
 
     def run(self, frame: Frame) -> None:
         frame.run_operator(self.index)

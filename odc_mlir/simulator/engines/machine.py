@@ -16,7 +16,6 @@ from odc_mlir.simulator.memories import Access, Memories, SimulatedMemory
 from odc_mlir.targets import MemoryMode, Target
 
 DTYPES = tuple(np.dtype(name) for name in ("u1", "i1", "<i2", "<i4"))  # in the order of the type codes
-ELEMENT_BYTES = tuple(dtype.itemsize for dtype in DTYPES)
 _PREPARED_ENTRIES = 64
 _DECODED_STREAMS = 1024
 

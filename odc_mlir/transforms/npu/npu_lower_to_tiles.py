@@ -59,7 +59,7 @@ from odc_mlir.transforms.npu.schedule.instruction_ir import (
 from odc_mlir.transforms.npu.schedule.layer_plan import follower_of
 from odc_mlir.transforms.npu.schedule.layers import Layer, ProgramLayers, WindowLayer
 from odc_mlir.transforms.npu.schedule.local import LocalMemories
-from odc_mlir.transforms.npu.schedule.lstm_stream import lstm_commands
+from odc_mlir.transforms.npu.schedule.lstm_stream import LstmEmitter
 from odc_mlir.transforms.npu.schedule.move_stream import gather_commands, move_commands, update_commands
 from odc_mlir.transforms.npu.schedule.program import MOST_LAYER_COMMANDS, Buffer, Command, command
 from odc_mlir.transforms.npu.schedule.resize_stream import resize_commands
@@ -218,7 +218,7 @@ STREAMS: dict[type[Operation], Callable[[Layer[Any], LocalMemories], Iterator[Co
     npu.UpdateOp: update_commands,
     npu.ResizeOp: resize_commands,
     npu.SoftmaxOp: softmax_commands,
-    npu.LstmOp: lstm_commands,
+    npu.LstmOp: lambda layer, memories: LstmEmitter(layer, memories).commands(),
     **dict.fromkeys((npu.ElementwiseOp, npu.ScaleOp, npu.LutOp, npu.SigmoidOp), elementwise_commands),
 }
 

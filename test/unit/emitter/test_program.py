@@ -8,7 +8,7 @@ import pytest
 
 from helpers.npu_layers import binary, make_module, program_of, schedule, small_target
 from odc_mlir import targets
-from odc_mlir.emitter.program import emit_program, instructions
+from odc_mlir.emitter.program import emit_program
 from odc_mlir.errors import CompileError
 from odc_mlir.isa.container import read
 from odc_mlir.simulator import load
@@ -57,4 +57,4 @@ def test_a_buffer_without_address_is_refused() -> None:
     module = make_module(two_layers, (1, 6, 5, 3), memory="sram")
     schedule(module, "npu-sched")
     with pytest.raises(CompileError, match="has no address"):
-        instructions(program_of(module))
+        emit_program(program_of(module), targets.load("npu-256"), "sram")

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from odc_mlir.errors import ModelError
-from odc_mlir.formats.circle.model import DimMetadata, Model, Operator, Quantization, SubGraph, Tensor
+from odc_mlir.formats.circle.model import Model, Operator, Quantization, SubGraph, Tensor
+from odc_mlir.ops.sparse import DimMetadata
 from odc_mlir.ops.spec import QuantParams
 
 

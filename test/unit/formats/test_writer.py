@@ -18,12 +18,10 @@ from odc_mlir.errors import ModelError, OdcError, UnsupportedError
 from odc_mlir.formats.circle import writer
 from odc_mlir.formats.circle.model import (
     LEFT_OUT,
-    DimMetadata,
     Model,
     Operator,
     Quantization,
     Signature,
-    Sparsity,
     SubGraph,
     Tensor,
     VariantSubType,
@@ -31,6 +29,7 @@ from odc_mlir.formats.circle.model import (
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.schema import SchemaField, circle_schema, default_options
 from odc_mlir.formats.circle.writer import write_model, write_tflite
+from odc_mlir.ops.sparse import DimMetadata, Sparsity
 from odc_mlir.runtime.execution.graph import build_graph
 
 SCHEMA = circle_schema()

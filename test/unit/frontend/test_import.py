@@ -13,13 +13,13 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import Builtin
 from xdsl.dialects.func import Func, FuncOp
 
+from helpers.interpreting import run_module
 from odc_mlir.dialects.circle import Circle, CircleOp, ConstOp, UndefinedOp, VariableOp, tensor_facts
 from odc_mlir.errors import ModelError, OdcError, UnsupportedError
 from odc_mlir.formats.circle.model import Model, Operator, Quantization, Signature, SubGraph, Tensor
 from odc_mlir.formats.circle.schema import default_options
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.frontend.import_circle import import_model, subgraph_symbols
-from odc_mlir.interpreters.module import run_module
 from odc_mlir.support.locations import value_name
 from odc_mlir.support.text import module_text, parse_module
 

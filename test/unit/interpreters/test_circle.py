@@ -10,10 +10,11 @@ from xdsl.interpreter import Interpreter, PythonValues
 from xdsl.ir import Operation
 
 from helpers.data import GoldenModel, golden_models
+from helpers.interpreting import run_module
 from odc_mlir.errors import CompileError, InputError, UnsupportedError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.frontend.import_circle import import_model
-from odc_mlir.interpreters.module import make_interpreter, run_module
+from odc_mlir.interpreters.module import make_interpreter
 from odc_mlir.support.text import parse_module
 from odc_mlir.universe import make_context
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from helpers.interpreting import run_module
 from helpers.operator_cases import CASES, inputs_of, module_of, q
 from odc_mlir import pipelines
 from odc_mlir.dialects.circle import CircleOp, op_class
 from odc_mlir.dialects.npu_program import programs
 from odc_mlir.errors import CompileError
-from odc_mlir.interpreters.module import run_module
 from odc_mlir.numerics.lut import codes_by_bits
 from odc_mlir.ops import all_specs
 from odc_mlir.support.text import parse_module

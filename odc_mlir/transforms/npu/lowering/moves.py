@@ -10,7 +10,7 @@ from xdsl.ir import SSAValue
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_layers import StridedCopy
 from odc_mlir.numerics.elementwise import joined_codes
-from odc_mlir.ops.spec import Node, QuantParams
+from odc_mlir.ops.spec import Node
 from odc_mlir.support.locations import name_loc, value_name
 from odc_mlir.transforms.npu.lowering.decompositions import moved_operands, result_copies
 from odc_mlir.transforms.npu.lowering.site import (
@@ -24,8 +24,6 @@ from odc_mlir.transforms.npu.lowering.site import (
 from odc_mlir.transforms.partition.rules.checks import moves_no_element
 from odc_mlir.transforms.partition.rules.operator_checks import gathered, updated_axis
 from odc_mlir.transforms.partition.rules.table import MOVERS
-
-_PLAIN = QuantParams((1.0,), (0,))
 
 
 class LowerReshape(LowerToNpu):

@@ -36,12 +36,9 @@ _GATES = ("input_gate", "forget_gate", "cell_gate", "output_gate")
 _INT16 = np.iinfo(np.int16)
 
 
-def lstm_commands(layer: Layer[npu.LstmOp], memories: LocalMemories) -> Iterator[Command]:
-    """Yield the commands of an LSTM cell."""
-    return _LstmEmitter(layer, memories).commands()
+class LstmEmitter:
+    """Commands of an LSTM cell."""
 
-
-class _LstmEmitter:
     def __init__(self, layer: Layer[npu.LstmOp], memories: LocalMemories) -> None:
         self.layer, self.op, self.pool, self.memories = layer, layer.op, memories.pool, memories
         self.plan = plan = plan_lstm(layer.op, memories.target, memories.tile_room)
