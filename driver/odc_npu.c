@@ -21,7 +21,7 @@ void *memcpy(void *restrict to, const void *restrict from, size_t bytes);
 
 enum kind { CODE = 1, CONSTANTS = 2, TENSORS = 3, MAP = 5, METADATA = 6, KINDS = 7 };
 
-static const uint8_t type_bytes[] = {1, 1, 2, 4, 8};
+static const uint8_t type_bytes[] = {1, 1, 2, 4, 8, 1};
 
 /* A range of bytes. `at` moves forward while they are read. */
 struct span {

@@ -85,7 +85,7 @@ enum odc_npu_register {
 };
 #define ODC_NPU_REGION_STEP 0x10u
 
-enum odc_npu_type { ODC_NPU_UINT8, ODC_NPU_INT8, ODC_NPU_INT16, ODC_NPU_INT32, ODC_NPU_INT64 };
+enum odc_npu_type { ODC_NPU_UINT8, ODC_NPU_INT8, ODC_NPU_INT16, ODC_NPU_INT32, ODC_NPU_INT64, ODC_NPU_BOOL };
 enum odc_npu_region { ODC_NPU_CONSTANTS, ODC_NPU_ARENA, ODC_NPU_INPUTS, ODC_NPU_OUTPUTS, ODC_NPU_REGIONS };
 
 /* An input or output: dense, row-major, little-endian. A scale of 0 means that it is not quantised. */

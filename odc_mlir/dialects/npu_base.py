@@ -194,7 +194,10 @@ def size_bytes(value: SSAValue) -> int:
     return math.prod(shape_of(value)) * item_bytes(value)
 
 
-CODE_TYPES = {name: CodeType(f"{DTYPES[name].kind[0]}{DTYPES[name].bits}") for name in CODE_DTYPES}
+CODE_TYPES = {
+    "bool": CodeType.U8,
+    **{name: CodeType(f"{DTYPES[name].kind[0]}{DTYPES[name].bits}") for name in CODE_DTYPES},
+}
 
 
 def code_range(dtype: str) -> tuple[int, int]:

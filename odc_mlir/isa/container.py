@@ -61,7 +61,7 @@ _KNOWN = frozenset(SectionKind) - {SectionKind.RELOCATION}
 _REQUIRED = (SectionKind.CODE, SectionKind.TENSORS, SectionKind.METADATA)
 
 # Sizes of the element types of inputs and outputs. Types of instructions come first, in the order of codes.
-ELEMENT_BYTES = {"uint8": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8}
+ELEMENT_BYTES = {"uint8": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "bool": 1}
 _TYPE_NAMES = tuple(ELEMENT_BYTES)
 
 

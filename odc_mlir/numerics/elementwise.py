@@ -238,7 +238,7 @@ def leaky_quantized(x: NDArray[Any], p: PreluParams) -> NDArray[Any]:
     return in_pieces(compute, x, p.dtype)
 
 
-_COMPARED_SHIFT = 8
+COMPARED_SHIFT = 8  # left shift of compared codes
 
 
 def compare_params(scale: float) -> tuple[int, int]:
@@ -254,7 +254,7 @@ def common_scale(codes: NDArray[Any], zero_point: int, multiplier: int, exponent
 
 
 def _compared(codes: NDArray[Any], zero_point: int, multiplier: int, exponent: int) -> NDArray[np.int32]:
-    return multiply((codes.astype(np.int64) - zero_point) << _COMPARED_SHIFT, multiplier, exponent)
+    return multiply((codes.astype(np.int64) - zero_point) << COMPARED_SHIFT, multiplier, exponent)
 
 
 @lru_cache(maxsize=256)

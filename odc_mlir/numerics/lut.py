@@ -21,10 +21,10 @@ TABLE_16_THRESHOLD = 1 << 17  # least number of elements for a table of 65536 co
 
 
 def codes_by_bits(dtype: str | np.dtype[Any]) -> NDArray[Any]:
-    """Return all codes of an 8-bit or 16-bit dtype, ordered by unsigned bits."""
+    """Return all codes of an 8-bit or 16-bit dtype, ordered by unsigned bits, or both truths."""
     dtype = np.dtype(dtype)
     unsigned = np.dtype(f"u{dtype.itemsize}")
-    return np.arange(1 << 8 * dtype.itemsize, dtype=unsigned).view(dtype)
+    return np.arange(1 << (1 if dtype == np.bool_ else 8 * dtype.itemsize), dtype=unsigned).view(dtype)
 
 
 def tabulate(function: Function, dtype: str | np.dtype[Any]) -> NDArray[Any]:

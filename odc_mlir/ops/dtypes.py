@@ -30,11 +30,13 @@ class DType:
 
     @property
     def range(self) -> tuple[int, int]:
-        """Smallest and largest code of an integer type."""
+        """Smallest and largest code of an integer type. Truths are 0 and 1."""
         if self.kind == "int":
             return -(1 << (self.bits - 1)), (1 << (self.bits - 1)) - 1
         if self.kind == "uint":
             return 0, (1 << self.bits) - 1
+        if self.kind == "bool":
+            return 0, 1
         raise ValueError(f"{self.name} is not an integer type")
 
 

@@ -29,7 +29,9 @@ MemoryMode = Literal["flash", "sram"]
 MEMORY_MODES: tuple[MemoryMode, ...] = ("flash", "sram")
 ELEMENT_TYPES = ("int8", "uint8", "int16")
 """Element types of codes."""
-NUMBER_TYPES = tuple(name for name in ELEMENT_BYTES if name not in ELEMENT_TYPES)
+TRUTH_TYPE = "bool"
+"""Element type of truths: bytes of 0 or 1."""
+NUMBER_TYPES = tuple(name for name in ELEMENT_BYTES if name not in (*ELEMENT_TYPES, TRUTH_TYPE))
 """Element types of results that are indices, not codes."""
 
 _MAX_FILE_BYTES = 1 << 20

@@ -21,6 +21,11 @@ def q(shape: str, scale: str = "0.05", zero: int = 0, storage: str = "i8") -> st
     return f"tensor<{shape}x!quant.uniform<{storage}:f32, {scale}:{zero}>>"
 
 
+def truths(shape: str) -> str:
+    """A tensor type of truths."""
+    return f"tensor<{shape}xi1>"
+
+
 def axis(shape: str, dim: int, count: int) -> str:
     """An int8 tensor type with ``count`` scales, all different."""
     scales = ", ".join(f"{0.003 + 0.0007 * i:.4f}" for i in range(count))
@@ -58,6 +63,8 @@ MASK = "%m = circle.const [false, true, true, false, true, false, false, true] :
 MEAN_X = q("2x6x7x3", zero=11)
 LAST = q("1x1x1x6x4", zero=5)
 JOINED = q("2x3", "0.05", 130, "u8"), q("2x2", "0.02", 7, "u8"), q("2x4", "0.03", 20, "u8")
+FINE, FINER = q("2x3x8", "0.0003", 5), q("3x8", "0.0002", -7)  # so fine that many codes are compared as equal
+T, W16 = truths("2x3x8"), q("2x3x8", storage="i16")
 HALF_PIXELS = "half_pixel_centers = true"
 
 # name, types of the arguments %x and %z, body, result type
@@ -448,6 +455,49 @@ CASES: dict[str, tuple[tuple[str, ...], str, str]] = {
         + call("select_v2", [("%m", "tensor<8xi1>"), ("%c", q("1", zero=5)), ("%x", q("3x1", zero=5))], ROWS),
         ROWS,
     ),
+    **{
+        name: ((FINE, FINER), call(name, [("%x", FINE), ("%z", FINER)], T), T)
+        for name in ("equal", "greater", "greater_equal", "less", "less_equal", "not_equal")
+    },
+    "less-int16": ((W16, W16), call("less", [("%x", W16), ("%z", W16)], T), T),
+    "logical_and": ((T, truths("8")), call("logical_and", [("%x", T), ("%z", truths("8"))], T), T),
+    "logical_or": ((T, truths("8")), call("logical_or", [("%x", T), ("%z", truths("8"))], T), T),
+    "logical_not": ((T,), call("logical_not", [("%x", T)], T), T),
+    "truths-moved": (
+        (T, truths("2x3x1")),
+        "%o = circle.const [2, 1, 0] : tensor<3xi32>\n"
+        + f"%t = circle.concatenation(%x, %z) {{axis = 2}} : ({T}, {truths('2x3x1')}) -> {truths('2x3x9')}\n"
+        + call("transpose", [("%t", truths("2x3x9")), ("%o", "tensor<3xi32>")], truths("9x3x2")),
+        truths("9x3x2"),
+    ),
+    "truths-as-codes": (
+        (T,),
+        f"%f = circle.cast(%x) {{in_data_type = bool, out_data_type = float32}} : ({T}) -> tensor<2x3x8xf32>\n"
+        + call("quantize", [("%f", "tensor<2x3x8xf32>")], W16),
+        W16,
+    ),
+    "select-computed-rows": (
+        (truths("2"), L),
+        f"%c = circle.const {codes(48)} : {L}\n" + call("select", [("%x", truths("2")), ("%z", L), ("%c", L)], L),
+        L,
+    ),
+    "select-v2-computed-int16": (
+        (truths("3x1"), W16),
+        f"%c = circle.const {codes(16)} : {q('8', storage='i16')}\n"
+        + call("select_v2", [("%x", truths("3x1")), ("%c", q("8", storage="i16")), ("%z", W16)], W16),
+        W16,
+    ),
+    **{
+        f"select-v2-{names[1]}-by-truths": (
+            (T, L),
+            f"%c = circle.const [-7] : {q('1', zero=5)}\n"
+            + call(
+                "select_v2", [("%x", T), *((name, {"%c": q("1", zero=5), "%z": L}[name]) for name in names.split())], L
+            ),
+            L,
+        )
+        for names in ("%c %z", "%z %c")
+    },
     "bilinear": (
         (X,),
         "%o = circle.const [11, 5] : tensor<2xi32>\n"

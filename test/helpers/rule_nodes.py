@@ -123,6 +123,11 @@ def binary(name: str = "ADD", shape: tuple[int, ...] = (1, 4, 4, 2), **options: 
     return Node(ops.get(name), (tensor("a", *shape), tensor("b", *shape)), (tensor("y", *shape),), options, "y")
 
 
+def compared(scale: float) -> Node:
+    node = with_result(binary("LESS"), dtype="bool", quant=None)
+    return with_operand(node, 0, quant=QuantParams((scale,), (3,)))
+
+
 def prelu(dtype: str) -> Node:
     quant = QuantParams((0.5,), (0,))
     x, slopes, y = (tensor(name, 2, 3, dtype=dtype, quant=quant) for name in "xay")

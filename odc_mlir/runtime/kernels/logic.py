@@ -18,13 +18,13 @@ from odc_mlir.runtime.kernels.unary import unary
 _COMPARED = (*common.FLOATS, "float64", *common.CODES, "int32", "int64")
 
 
-def _comparison(node: Node, function: np.ufunc, others: tuple[str, ...] = (), *, exact: bool = True) -> Execute:
-    """Return the kernel of a comparison. If ``exact``, 16-bit codes of the same scale are compared directly."""
+def _comparison(node: Node, function: np.ufunc, others: tuple[str, ...] = ()) -> Execute:
+    """Return the kernel of a comparison."""
     a, b = node.operand(0), node.operand(1)
     require_dtype(node, a, *_COMPARED, *others)
     if a.dtype == "string":
         return broadcasting(node, lambda a, b: function(_texts(a), _texts(b)).astype(bool))
-    if not _needs_scales(a, b, exact):
+    if not needs_scales(node):
         return broadcasting(node, lambda a, b: np.asarray(function(a, b)))
     left, right = _scaling(node, a), _scaling(node, b)
 
@@ -34,12 +34,14 @@ def _comparison(node: Node, function: np.ufunc, others: tuple[str, ...] = (), *,
     return broadcasting(node, coded_pairs(node, compare))
 
 
-def _needs_scales(a: TensorInfo, b: TensorInfo, exact: bool) -> bool:
+def needs_scales(node: Node) -> bool:
+    """Return whether a comparison first brings codes to a common scale, as for all codes except ordered int16 codes."""
+    a, b = node.operand(0), node.operand(1)
     if a.dtype in common.EIGHT_BIT:
         return True
     if a.dtype != "int16" or not (common.is_quantised(a) and common.is_quantised(b)):
         return False
-    return not exact or a.quant != b.quant
+    return node.spec.name in ("EQUAL", "NOT_EQUAL") or a.quant != b.quant
 
 
 def _scaling(node: Node, info: TensorInfo) -> Callable[[Array], Array]:
@@ -54,8 +56,8 @@ def _texts(values: Array) -> Array:
     return texts.reshape(values.shape)
 
 
-equal = partial(_comparison, function=np.equal, others=("bool", "string"), exact=False)
-not_equal = partial(_comparison, function=np.not_equal, others=("bool", "string"), exact=False)
+equal = partial(_comparison, function=np.equal, others=("bool", "string"))
+not_equal = partial(_comparison, function=np.not_equal, others=("bool", "string"))
 less = partial(_comparison, function=np.less)
 less_equal = partial(_comparison, function=np.less_equal)
 greater = partial(_comparison, function=np.greater)

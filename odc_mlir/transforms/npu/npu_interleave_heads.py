@@ -87,12 +87,14 @@ def _between(last: npu.MatmulOp) -> list[Operation] | None:
             found.insert(0, op)
         elif not isinstance(op, npu.ReshapeOp):
             return None
-        value = op.operands[_main_operand(op)]
+        if (index := _main_operand(op)) == len(op.operands):  # both operands are broadcast
+            return None
+        value = op.operands[index]
     return None
 
 
 def _main_operand(op: Operation) -> int:
-    """Return the index of the operand with as many elements as the result."""
+    """Return the index of the operand with as many elements as the result, or the number of operands."""
     sizes = [math.prod(npu.shape_of(value)) for value in (*op.operands, op.results[0])]
     return sizes.index(sizes[-1])
 

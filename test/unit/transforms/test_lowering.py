@@ -37,7 +37,9 @@ def test_npu_operations_give_the_codes_of_the_host_kernel(name: str) -> None:
     for found, wanted in zip(run_module(module, inputs), expected, strict=True):
         assert found.dtype == wanted.dtype
         np.testing.assert_array_equal(found, wanted)
-        assert len(np.unique(wanted)) > 2, "all codes equal: the case compares nothing"
+        assert len(np.unique(wanted)) > (1 if "truths" in name or wanted.dtype == np.bool_ else 2), (
+            "all codes equal: the case compares nothing"
+        )
 
 
 def test_a_table_holds_the_host_kernel_of_every_code() -> None:

@@ -17,6 +17,7 @@ from helpers.rule_nodes import (
     NEAREST,
     Q,
     binary,
+    compared,
     conv,
     depthwise,
     fully_connected,
@@ -106,6 +107,7 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
     ("one-type", lambda: with_result(conv(), dtype="uint8"), "'x' is int8, 'y' is uint8"),
     ("centred", lambda: wide(conv(), 3), "'x' is int16 with zero point 3"),
     ("centred", lambda: wide(binary(), -1), "'a' is int16 with zero point -1"),
+    ("compared", lambda: compared(16009), "'a' has scale 16009 and zero point 3"),
     ("same-type", lambda: with_result(softmax(), dtype="uint8", quant=Q), "'x' is int8, 'y' is uint8"),
     ("weights", lambda: with_operand(conv(), 1, dtype="uint4"), "'w' is uint4, the input is int8"),
     ("weights", lambda: with_operand(conv(), 1, dtype="uint8"), "'w' is uint8, the input is int8"),
@@ -352,6 +354,10 @@ def test_wide_functions_have_a_form(name: str) -> None:
     quant = QuantParams((2.0**-12,), (0,)), QuantParams((2.0 ** (-12 if name in GROWING else -15),), (0,))
     node = with_result(with_operand(node, 0, quant=quant[0]), quant=quant[1])
     assert npu_rules.verdict(node, LIMITS) == npu_rules.Verdict(True)
+
+
+def test_scaled_codes_of_29_bits_are_compared() -> None:
+    assert npu_rules.verdict(compared(16008), LIMITS) == npu_rules.Verdict(True)
 
 
 def test_every_rule_is_refused_once() -> None:

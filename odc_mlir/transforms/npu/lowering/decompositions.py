@@ -28,15 +28,16 @@ from odc_mlir.ops.convolution import transposed_options
 from odc_mlir.ops.infer.common import option, transposed_pad
 from odc_mlir.ops.resize import resize_modes
 from odc_mlir.ops.spec import Array, Node, TensorInfo
-from odc_mlir.targets import ELEMENT_TYPES
+from odc_mlir.targets import ELEMENT_TYPES, TRUTH_TYPE
 
+_MOVED = (*ELEMENT_TYPES, TRUTH_TYPE)
 MOST_COPIES = 64  # limit on the copies of one result
 MOST_ELEMENTS = 1 << 22  # limit on the elements of a tensor and so on the size of its map
 
 
 def moved_operands(node: Node) -> list[int]:
     """Return the operands whose codes the operator moves. All other operands are parameters."""
-    return [index for index, info in enumerate(node.operands) if info is not None and info.dtype in ELEMENT_TYPES]
+    return [index for index, info in enumerate(node.operands) if info is not None and info.dtype in _MOVED]
 
 
 def element_maps(node: Node) -> list[Array]:

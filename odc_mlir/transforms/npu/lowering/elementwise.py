@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 from xdsl.ir import SSAValue
 
 from odc_mlir.dialects import npu
@@ -21,7 +18,6 @@ from odc_mlir.transforms.npu.lowering.site import (
     Benefit,
     LowerToNpu,
     Site,
-    blob_of,
     elements,
     exact_sum,
     pair_of,
@@ -33,14 +29,15 @@ _SHIFTED_OUT = 17  # right shift that makes every 16-bit code 0
 
 
 class LowerMaximumMinimum(LowerToNpu):
-    """Lower MAXIMUM and MINIMUM to ``npu.elementwise``."""
+    """Lower MAXIMUM and LOGICAL_OR to a maximum of codes, and MINIMUM and LOGICAL_AND to a minimum."""
 
-    operators = ("MAXIMUM", "MINIMUM")
+    operators = ("MAXIMUM", "MINIMUM", "LOGICAL_AND", "LOGICAL_OR")
 
     def rewrite(self, site: Site) -> None:
-        kind = npu.ElementwiseKind.MAX if site.node.spec.name == "MAXIMUM" else npu.ElementwiseKind.MIN
+        is_max = site.node.spec.name in ("MAXIMUM", "LOGICAL_OR")
+        kind = npu.ElementwiseKind.MAX if is_max else npu.ElementwiseKind.MIN
         a, b = (site.constant_or_operand(index) for index in (0, 1))
-        site.finish(npu.ElementwiseOp(kind, a, b, site.result_type, clamp=site.clamp()))
+        site.finish(npu.ElementwiseOp(kind, a, b, site.result_type, clamp=npu.code_range(site.result.dtype)))
 
 
 class LowerMul(LowerToNpu):
@@ -172,39 +169,6 @@ class LowerPrelu(LowerToNpu):
         below = product(negative, site.constant_or_operand(1), site.result_type, zeros, scale, limits)
         terms = site.emit(above), site.emit(below)
         site.finish(exact_sum(npu.ElementwiseKind.ADD, *terms, site.result_type, out_zero, (low, high)))
-
-
-class LowerConstantSelect(LowerToNpu):
-    """Lower SELECT and SELECT_V2 with a constant condition to ``max(min(x, a), min(y, b))``.
-
-    If the condition is true, ``a`` is the largest code and ``b`` the smallest. Otherwise they are swapped. The chosen
-    side keeps the codes. The other side becomes the smallest code. The minimum of a constant side is a constant.
-    """
-
-    benefit = Benefit.SCALE
-    operators = ("SELECT", "SELECT_V2")
-
-    def rewrite(self, site: Site) -> None:
-        low, high = code_range(site.result.dtype)
-        chosen, rank = site.info(0).array(), len(site.result.static_shape)
-        chooses_rows = site.node.spec.name == "SELECT" and chosen.ndim == 1
-        condition = chosen.reshape(-1, *(1,) * (rank - 1)) if chooses_rows else chosen
-        kept = _kept(site, 1, np.where(condition, high, low))
-        other = _kept(site, 2, np.where(condition, low, high))
-        site.finish(npu.ElementwiseOp(npu.ElementwiseKind.MAX, kept, other, site.result_type, clamp=(low, high)))
-
-
-def _kept(site: Site, index: int, most: NDArray[Any]) -> SSAValue:
-    info = site.info(index)
-    low, high = code_range(info.dtype)
-    most = most.astype(info.info.numpy)
-    if info.is_const:
-        codes = np.minimum(info.array(), most)
-        return site.emit(npu.ConstantOp(blob_of(codes), tensor_type(info.dtype, codes.shape, info.quant)))
-    shape = np.broadcast_shapes(info.static_shape, most.shape)
-    bound = site.emit(npu.ConstantOp(blob_of(most), tensor_type(info.dtype, most.shape, info.quant)))
-    kind = tensor_type(info.dtype, shape, info.quant)
-    return site.emit(npu.ElementwiseOp(npu.ElementwiseKind.MIN, site.operand(index), bound, kind, clamp=(low, high)))
 
 
 def _pairs(site: Site) -> tuple[elementwise.Quant, elementwise.Quant, elementwise.Quant]:

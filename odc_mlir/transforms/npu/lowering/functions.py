@@ -14,7 +14,6 @@ from xdsl.ir import Operation, SSAValue
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle import CircleOp, ConstOp, info_of, node_of
-from odc_mlir.dialects.circle_types import BlobAttr
 from odc_mlir.errors import CompileError
 from odc_mlir.numerics.elementwise import leaky_params, scale_params
 from odc_mlir.numerics.fixed import code_range
@@ -22,8 +21,8 @@ from odc_mlir.numerics.int16 import sigmoid_params, sigmoid_table
 from odc_mlir.numerics.lut import codes_by_bits
 from odc_mlir.ops.spec import Node, Trait
 from odc_mlir.transforms.npu.lowering import code_functions
-from odc_mlir.transforms.npu.lowering.site import ONE, Benefit, LowerToNpu, Site, blob_of, pair_of
-from odc_mlir.transforms.partition.rules.islands import island_of
+from odc_mlir.transforms.npu.lowering.site import ONE, Benefit, LowerToNpu, Site, blob_of, pair_of, two_codes
+from odc_mlir.transforms.partition.rules.islands import is_inside, island_of
 from odc_mlir.transforms.partition.rules.table import works_by_table
 
 LOW, HIGH = code_range("int16")
@@ -51,8 +50,7 @@ class LowerByTable(LowerToNpu):
     def rewrite(self, site: Site) -> None:
         dynamic = _source(site)
         codes = codes_by_bits(site.info(dynamic).info.numpy)
-        table = code_functions.results_of(site.node, {dynamic: codes})
-        site.finish(npu.LutOp(site.operand(dynamic), site.result_type, table=BlobAttr.of(table.tobytes())))
+        _finish(site, site.operand(dynamic), code_functions.results_of(site.node, {dynamic: codes}))
 
 
 class LowerIsland(LowerToNpu):
@@ -64,7 +62,7 @@ class LowerIsland(LowerToNpu):
         return issubclass(kind, CircleOp) and Trait.ELEMENTWISE in kind.SPEC.traits
 
     def matches(self, op: CircleOp, /) -> bool:
-        return island_of(op) is not None
+        return not is_inside(op) and island_of(op) is not None
 
     def rewrite(self, site: Site) -> None:
         island = island_of(site.op)
@@ -73,8 +71,7 @@ class LowerIsland(LowerToNpu):
         for op in island.members:
             known = {index: values[value] for index, value in enumerate(op.operands) if value in values}
             values[op.results[0]] = code_functions.results_of(node_of(op), known)
-        table = BlobAttr.of(values[site.op.results[0]].tobytes())
-        site.finish(npu.LutOp(island.source, site.result_type, table=table))
+        _finish(site, island.source, values[site.op.results[0]])
         for op in reversed(island.members[:-1]):
             site.rewriter.erase(op)
             for operand in op.operands:
@@ -186,6 +183,14 @@ class LowerAbs16(LowerWide):
         plain = site.emit(scaled)
         negative = site.emit(_negative(site))
         site.finish(npu.ElementwiseOp(npu.ElementwiseKind.MAX, plain, negative, site.result_type, clamp=(LOW, HIGH)))
+
+
+def _finish(site: Site, source: SSAValue, results: NDArray[Any]) -> None:
+    """Replace the operator by a table of ``results`` of all codes of ``source``, or by a scale of both truths."""
+    if results.size == 2:
+        site.finish(two_codes(source, site.result_type, *map(int, results)))
+    else:
+        site.finish(npu.LutOp(source, site.result_type, table=blob_of(results)))
 
 
 def _source(site: Site) -> int:

@@ -113,7 +113,7 @@ def _move(site: Site, values: Sequence[SSAValue]) -> None:
 
 def _with_quantisation(site: Site, index: int) -> SSAValue:
     info = site.info(index)
-    if quant_of(info).agrees(site.result.quant):
+    if info.quant is None or info.quant.agrees(site.result.quant):  # truths have no scale
         return site.constant_or_operand(index)
     table = joined_codes(pair_of(info), pair_of(site.result))
     kind = site.result_of_shape(*info.static_shape)

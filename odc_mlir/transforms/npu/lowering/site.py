@@ -26,6 +26,7 @@ from odc_mlir.transforms.partition.rules.islands import is_inside
 Pair = tuple[int, int]
 UNIT = (1 << 30, 1)  # multiplier and exponent of the factor 1, which rounds nothing
 ONE = npu.ScaleAttr.of(*UNIT)
+_CODE_SHIFT = 14  # left shift of a difference of codes in a multiplier
 
 
 class Benefit(IntEnum):
@@ -157,6 +158,13 @@ def exact_sum(
     """Return the sum or difference of codes with the same scale and zero point."""
     scales = dict.fromkeys(("a_scale", "b_scale", "out_scale"), ONE)
     return npu.ElementwiseOp(kind, a, b, result_type, zeros=(zero, zero, zero), clamp=clamp, **scales)
+
+
+def two_codes(truths: SSAValue, kind: Attribute, false: int, true: int) -> npu.ScaleOp:
+    """Return one of two codes for each truth."""
+    scale = npu.ScaleAttr.of((true - false) << _CODE_SHIFT, 31 - _CODE_SHIFT)
+    clamp = min(false, true), max(false, true)
+    return npu.ScaleOp(truths, kind, zeros=(0, false), shifted=True, scale=scale, clamp=clamp)
 
 
 def tensor_of(value: SSAValue) -> TensorType[Attribute]:

@@ -14,16 +14,25 @@ from odc_mlir.errors import OdcError
 from odc_mlir.formats.host_reasons import MEMORY_RULE, TYPE_RULE, MemoryReason, TypeReason
 from odc_mlir.isa.fields import OFFSET_BITS
 from odc_mlir.isa.instructions import field_range
+from odc_mlir.numerics.elementwise import COMPARED_SHIFT
 from odc_mlir.ops.quant_check import check_quantisation
 from odc_mlir.ops.spec import Node, QuantParams, TensorInfo, Trait
-from odc_mlir.targets import ELEMENT_TYPES, NUMBER_TYPES, Target
+from odc_mlir.runtime.kernels.logic import needs_scales
+from odc_mlir.targets import ELEMENT_TYPES, NUMBER_TYPES, TRUTH_TYPE, Target
 from odc_mlir.transforms.npu.lowering.decompositions import resize_lines, result_copies, transposed_components
 
 CODES = ELEMENT_TYPES
 POSITIONS = {"DYNAMIC_UPDATE_SLICE": 2, "GATHER": 1}  # operator -> computed operand with plain integers
+_LARGEST_COMPARED = 1 << 29  # limit on a scaled operand
 MOST_DIMENSIONS = 6  # limit for element-wise operands
 MOST_GROUPS = 64  # limit for a convolution, because each group takes separate transfers
 SCALE_TOLERANCE = 1e-3  # relative tolerance of a fixed scale on 16-bit codes
+COMPARISONS = ("EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "NOT_EQUAL")
+WITH_TRUTHS = (
+    *COMPARISONS, "BROADCAST_TO", "CONCATENATION", "EXPAND_DIMS", "GATHER", "LOGICAL_AND", "LOGICAL_NOT", "LOGICAL_OR",
+    "PACK", "QUANTIZE", "RESHAPE", "REVERSE_V2", "SELECT", "SELECT_V2", "SLICE", "SPLIT", "SPLIT_V", "SQUEEZE",
+    "STRIDED_SLICE", "TILE", "TRANSPOSE", "UNPACK",
+)  # fmt: skip
 ACTIVATIONS = ("none", "relu", "relu6", "relu_n1_to_1")
 
 # Operators that can compute some rows of one image alone, besides element-wise operators.
@@ -116,11 +125,12 @@ def not_empty(node: Node, _: PlacementLimits) -> str | None:
     return _shape_of_first(activations(node), lambda tensor: 0 in tensor.static_shape)
 
 
-@rule(TYPE_RULE, f"computed tensors are {', '.join(CODES)}; indices {', '.join(NUMBER_TYPES)}")
+@rule(TYPE_RULE, f"computed tensors are {', '.join((*CODES, TRUTH_TYPE))}; indices {', '.join(NUMBER_TYPES)}")
 def codes(node: Node, _: PlacementLimits) -> str | None:
     """Computed tensors have types that the NPU supports."""
     for tensor in activations(node):
-        if tensor.dtype not in (NUMBER_TYPES if _is_number(node, tensor) else CODES):
+        is_truth = tensor.dtype == TRUTH_TYPE and node.spec.name in WITH_TRUTHS
+        if not is_truth and tensor.dtype not in (NUMBER_TYPES if _is_number(node, tensor) else CODES):
             return TypeReason(repr(tensor.name), tensor.dtype).text
     return None
 
@@ -138,7 +148,7 @@ def quantised(node: Node, _: PlacementLimits) -> str | None:
     """Quantised results have one positive scale and a zero point within the type."""
     for tensor in activations(node):
         quant = tensor.quant
-        if _is_number(node, tensor):
+        if _is_number(node, tensor) or tensor.dtype == TRUTH_TYPE:
             continue
         if quant is None:
             return f"{tensor.name!r} has no scale"
@@ -220,9 +230,9 @@ def one_type(node: Node, _: PlacementLimits) -> str | None:
 
 
 def _second_type(tensors: Iterable[TensorInfo]) -> str | None:
-    first, *others = tensors
-    found = (f"{tensor.name!r} is {tensor.dtype}" for tensor in others if tensor.dtype != first.dtype)
-    return next((f"{first.name!r} is {first.dtype}, {other}" for other in found), None)
+    found = list(tensors)
+    others = (f"{tensor.name!r} is {tensor.dtype}" for tensor in found if tensor.dtype != found[0].dtype)
+    return next((f"{found[0].name!r} is {found[0].dtype}, {other}" for other in others), None)
 
 
 def quant_text(quant: QuantParams | None) -> str:
@@ -237,9 +247,9 @@ def quant_text(quant: QuantParams | None) -> str:
 @rule("same-quantisation")
 def same_quant(node: Node, _: PlacementLimits) -> str | None:
     """Operands and results have the same scale and zero point."""
-    first, *others = (t for t in (*node.operands, *node.results) if t is not None and t.dtype in CODES)
-    for tensor in others:
-        if first.quant is None or not first.quant.agrees(tensor.quant):
+    coded = [t for t in (*node.operands, *node.results) if t is not None and t.dtype in CODES]
+    for tensor in coded[1:]:
+        if (first := coded[0]).quant is None or not first.quant.agrees(tensor.quant):
             return f"{tensor.name!r} has {quant_text(tensor.quant)}, {first.name!r} has {quant_text(first.quant)}"
     return None
 
@@ -356,7 +366,20 @@ def broadcastable(node: Node, _: PlacementLimits) -> str | None:
 def quantised_constants(node: Node, _: PlacementLimits) -> str | None:
     """Constant operands have one scale."""
     for tensor in node.operands:
-        if tensor is not None and tensor.is_const and (tensor.quant is None or not tensor.quant.per_tensor):
+        coded = tensor is not None and tensor.is_const and tensor.dtype != TRUTH_TYPE
+        if tensor is not None and coded and (tensor.quant is None or not tensor.quant.per_tensor):
+            return f"{tensor.name!r} has {quant_text(tensor.quant)}"
+    return None
+
+
+@rule("compared")
+def compared(node: Node, _: PlacementLimits) -> str | None:
+    """Differences at the common scale of the operands have at most 30 bits."""
+    for tensor in node.operands[:2] if needs_scales(node) else ():
+        assert tensor is not None, "comparisons have two operands"
+        assert tensor.quant is not None, "asked of quantised operands"
+        reach = max(abs(end - tensor.quant.zero_point) for end in tensor.info.range)
+        if (reach << COMPARED_SHIFT) * tensor.quant.scale >= _LARGEST_COMPARED:
             return f"{tensor.name!r} has {quant_text(tensor.quant)}"
     return None
 

@@ -201,8 +201,12 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
     "SQUARED_DIFFERENCE": _ARITHMETIC,
     "MAXIMUM": _SELECTION,
     "MINIMUM": _SELECTION,
-    "SELECT": _SELECTION,  # a generic rule refuses a computed condition, as booleans are not codes
+    "SELECT": _SELECTION,
     "SELECT_V2": _SELECTION,
+    **dict.fromkeys(check.COMPARISONS, (check.quantised_constants, check.broadcastable, check.compared)),
+    "LOGICAL_AND": (check.broadcastable,),
+    "LOGICAL_OR": (check.broadcastable,),
+    "LOGICAL_NOT": (),
     "CONCATENATION": (check.joined_quant, check.moves),
     "PRELU": (check.same_type, check.quantised_constants, operator_checks.slopes, check.broadcastable),
     "AVERAGE_POOL_2D": _POOL,

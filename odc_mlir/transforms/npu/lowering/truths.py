@@ -1,0 +1,179 @@
+"""Patterns that lower comparisons, logic and choices by computed conditions. A truth is a byte of 0 or 1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from xdsl.ir import Attribute, SSAValue
+
+from odc_mlir.dialects import npu
+from odc_mlir.dialects.circle_types import tensor_type
+from odc_mlir.numerics.elementwise import COMPARED_SHIFT, compare_params
+from odc_mlir.ops.spec import Node, QuantParams
+from odc_mlir.runtime.kernels.logic import needs_scales
+from odc_mlir.transforms.npu.lowering.site import (
+    ONE,
+    UNIT,
+    Benefit,
+    LowerToNpu,
+    Pair,
+    Site,
+    blob_of,
+    exact_sum,
+    pair_of,
+    product,
+)
+from odc_mlir.transforms.partition.rules.checks import COMPARISONS
+
+_PLAIN = QuantParams((1.0,), (0,))
+_MINUS_ONE = (-UNIT[0], UNIT[1])
+
+
+class LowerComparison(LowerToNpu):
+    """Lower a comparison to a difference at the common scale, clamped to 0 and 1.
+
+    ``a > b`` is ``clamp(a - b, 0, 1)``, and ``a >= b`` is ``clamp(a - b + 1, 0, 1)``. LESS swaps the operands.
+    Operands differ if the square of ``clamp(a - b, -1, 1)`` is 1.
+    """
+
+    operators = COMPARISONS
+
+    def rewrite(self, site: Site) -> None:
+        name, truths = site.node.spec.name, npu.code_range(site.result.dtype)
+        if name not in ("EQUAL", "NOT_EQUAL"):
+            operands = (1, 0) if name.startswith("LESS") else (0, 1)
+            site.finish(_difference(site, operands, site.result_type, int(name.endswith("EQUAL")), truths))
+            return
+        signs = tensor_type("int8", site.result.static_shape, _PLAIN)
+        sign = site.emit(_difference(site, (0, 1), signs, 0, (-1, 1)))
+        zero, scale = (1, _MINUS_ONE) if name == "EQUAL" else (0, UNIT)
+        site.finish(product(sign, sign, site.result_type, (0, 0, zero), scale, truths))
+
+
+class LowerLogicalNot(LowerToNpu):
+    """Lower LOGICAL_NOT to the square of the truth minus 1."""
+
+    operators = ("LOGICAL_NOT",)
+
+    def rewrite(self, site: Site) -> None:
+        site.finish(_negation(site.operand(0)))
+
+
+class LowerConstantSelect(LowerToNpu):
+    """Lower SELECT and SELECT_V2 with a constant condition to ``max(min(x, a), min(y, b))``.
+
+    If the condition is true, ``a`` is the largest code and ``b`` the smallest. Otherwise they are swapped. The chosen
+    side keeps the codes. The other side becomes the smallest code. The minimum of a constant side is a constant.
+    """
+
+    benefit = Benefit.SCALE
+    operators = ("SELECT", "SELECT_V2")
+
+    def applies(self, node: Node) -> bool:
+        return node.operand(0).is_const
+
+    def rewrite(self, site: Site) -> None:
+        low, high = npu.code_range(site.result.dtype)
+        condition = site.info(0).array().reshape(_condition_shape(site.node))
+        kept = _kept(site, 1, np.where(condition, high, low))
+        other = _kept(site, 2, np.where(condition, low, high))
+        site.finish(npu.ElementwiseOp(npu.ElementwiseKind.MAX, kept, other, site.result_type, clamp=(low, high)))
+
+
+class LowerMask(LowerToNpu):
+    """Lower a choice between ``x`` and a constant of equal codes ``k`` to ``c * (x - k) + k``, a single product.
+
+    Masks before SOFTMAX choose like this. Types with zero point ``k`` view the same codes.
+    """
+
+    operators = ("SELECT", "SELECT_V2")
+
+    def applies(self, node: Node) -> bool:
+        return not node.operand(0).is_const and _masked(node) is not None
+
+    def rewrite(self, site: Site) -> None:
+        masked = _masked(site.node)
+        assert masked is not None, "the pattern applies"
+        x = site.constant_or_operand(3 - masked)
+        code = int(site.info(masked).array().flat[0])
+        zeros, scale = ((0, code, code), UNIT) if masked == 2 else ((1, code, code), _MINUS_ONE)
+        kinds = [
+            tensor_type(site.result.dtype, shape, QuantParams((1.0,), (code,)))
+            for shape in (npu.shape_of(x), site.result.static_shape)
+        ]
+        view = site.emit(npu.ReshapeOp(x, kinds[0]))
+        condition = site.reshape(site.operand(0), _condition_shape(site.node))
+        site.finish(product(condition, view, kinds[1], zeros, scale, npu.code_range(site.result.dtype)))
+
+
+class LowerSelect(LowerToNpu):
+    """Lower a choice by a computed condition ``c`` to ``x * c + y * (1 - c)``, on codes minus the zero point."""
+
+    operators = ("SELECT", "SELECT_V2")
+
+    def applies(self, node: Node) -> bool:
+        return not node.operand(0).is_const
+
+    def rewrite(self, site: Site) -> None:
+        zero, clamp = 0 if (quant := site.result.quant) is None else quant.zero_point, npu.code_range(site.result.dtype)
+        condition = site.reshape(site.operand(0), _condition_shape(site.node))
+        terms = []
+        for index, factor in ((1, condition), (2, site.emit(_negation(condition)))):
+            value = site.constant_or_operand(index)
+            kind = site.result_of_shape(*np.broadcast_shapes(npu.shape_of(factor), npu.shape_of(value)))
+            terms.append(site.emit(product(factor, value, kind, (0, zero, zero), UNIT, clamp)))
+        site.finish(exact_sum(npu.ElementwiseKind.ADD, terms[0], terms[1], site.result_type, zero, clamp))
+
+
+def _kept(site: Site, index: int, most: NDArray[Any]) -> SSAValue:
+    info = site.info(index)
+    low, high = npu.code_range(info.dtype)
+    most = most.astype(info.info.numpy)
+    if info.is_const:
+        codes = np.minimum(info.array(), most)
+        return site.emit(npu.ConstantOp(blob_of(codes), tensor_type(info.dtype, codes.shape, info.quant)))
+    shape = np.broadcast_shapes(info.static_shape, most.shape)
+    bound = site.emit(npu.ConstantOp(blob_of(most), tensor_type(info.dtype, most.shape, info.quant)))
+    kind = tensor_type(info.dtype, shape, info.quant)
+    return site.emit(npu.ElementwiseOp(npu.ElementwiseKind.MIN, site.operand(index), bound, kind, clamp=(low, high)))
+
+
+def _difference(site: Site, operands: Pair, kind: Attribute, added: int, clamp: Pair) -> npu.ElementwiseOp:
+    """Return the difference of two operands at the common scale plus ``added``."""
+    scaled = needs_scales(site.node)
+    pairs = [pair_of(site.info(index)) if scaled else (1.0, 0) for index in operands]
+    scales = [npu.ScaleAttr.of(*compare_params(scale)) if scaled else ONE for scale, _ in pairs]
+    zeros = [0 if (quant := site.info(index).quant) is None else quant.zero_point for index in operands]
+    return npu.ElementwiseOp(
+        npu.ElementwiseKind.SUB,
+        *map(site.constant_or_operand, operands),
+        kind,
+        zeros=(*zeros, added),
+        left_shift=COMPARED_SHIFT if scaled else 0,
+        a_scale=scales[0],
+        b_scale=scales[1],
+        out_scale=ONE,
+        clamp=clamp,
+    )
+
+
+def _negation(truths: SSAValue) -> npu.ElementwiseOp:
+    return product(truths, truths, truths.type, (1, 1, 0), UNIT, npu.code_range("bool"))
+
+
+def _condition_shape(node: Node) -> tuple[int, ...]:
+    """Return the shape that broadcasts. A vector that selects rows in SELECT becomes a column."""
+    shape, rank = node.operand(0).static_shape, len(node.results[0].static_shape)
+    return (*shape, *(1,) * (rank - 1)) if node.spec.name == "SELECT" and len(shape) == 1 else shape
+
+
+def _masked(node: Node) -> int | None:
+    """Return the index of a choice that is a constant of equal codes, if the others have the result's shape."""
+    for index in (2, 1) if node.results[0].quant is not None else ():
+        mask, shapes = node.operand(index), (_condition_shape(node), node.operand(3 - index).static_shape)
+        whole = np.broadcast_shapes(*shapes) == node.results[0].static_shape
+        if whole and mask.is_const and (codes := mask.array()).min() == codes.max():
+            return index
+    return None
