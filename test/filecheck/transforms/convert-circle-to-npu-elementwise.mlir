@@ -98,22 +98,6 @@ func.func @squared_difference_int16(%a: tensor<3x!quant.uniform<i16:f32, 0.5>>, 
 
 // -----
 
-// A constant condition: the side that is not chosen becomes the smallest code.
-func.func @select(%x: tensor<1x2x!quant.uniform<i8:f32, 0.5>>, %y: tensor<1x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x2x!quant.uniform<i8:f32, 0.5>> {
-  %c = circle.const [true, false] : tensor<1x2xi1>
-  %0 = circle.select_v2(%c, %x, %y) : (tensor<1x2xi1>, tensor<1x2x!quant.uniform<i8:f32, 0.5>>, tensor<1x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x2x!quant.uniform<i8:f32, 0.5>>
-  func.return %0 : tensor<1x2x!quant.uniform<i8:f32, 0.5>>
-}
-// CHECK-LABEL: func.func @select(
-// CHECK: npu.program @segment_0
-// CHECK: %[[V0:.*]] = npu.constant <"0x7f80">
-// CHECK-NEXT: %[[V1:.*]] = npu.elementwise min %{{.*}}, %[[V0]]
-// CHECK-NEXT: %[[V2:.*]] = npu.constant <"0x807f">
-// CHECK-NEXT: %[[V3:.*]] = npu.elementwise min %{{.*}}, %[[V2]]
-// CHECK-NEXT: npu.elementwise max %[[V1]], %[[V3]]
-
-// -----
-
 // Codes of one scale are compared as they are.
 func.func @maximum(%x: tensor<1x2x!quant.uniform<i8:f32, 0.5:3>>, %y: tensor<1x2x!quant.uniform<i8:f32, 0.5:3>>) -> tensor<1x2x!quant.uniform<i8:f32, 0.5:3>> {
   %0 = circle.maximum(%x, %y) : (tensor<1x2x!quant.uniform<i8:f32, 0.5:3>>, tensor<1x2x!quant.uniform<i8:f32, 0.5:3>>) -> tensor<1x2x!quant.uniform<i8:f32, 0.5:3>>

@@ -56,8 +56,8 @@ func.func @select(%c: tensor<2x2xi1>, %x: tensor<2x2x!quant.uniform<i8:f32, 0.5:
 }
 // CHECK-LABEL: func.func @select(
 // CHECK: npu.program @segment_0
-// CHECK: %[[V0:.*]] = npu.elementwise mul %c, %c a_zero 1 b_zero 1
-// CHECK-NEXT: %[[V1:.*]] = npu.elementwise mul %c, %x b_zero 3 out_zero 3 out_scale <1073741824, 1>
+// CHECK: %[[V1:.*]] = npu.elementwise mul %c, %x b_zero 3 out_zero 3 out_scale <1073741824, 1>
+// CHECK-NEXT: %[[V0:.*]] = npu.elementwise mul %c, %c a_zero 1 b_zero 1
 // CHECK-NEXT: %[[V2:.*]] = npu.elementwise mul %[[V0]], %z b_zero 3 out_zero 3 out_scale <1073741824, 1>
 // CHECK-NEXT: npu.elementwise add %[[V1]], %[[V2]] a_zero 3 b_zero 3 out_zero 3
 
@@ -87,3 +87,18 @@ func.func @cast(%c: tensor<2x2xi1>) -> tensor<2x2x!quant.uniform<i8:f32, 0.5:3>>
 // CHECK: npu.program @segment_0
 // CHECK: npu.scale shifted %c out_zero 3 scale <32768, 17> clamp(3, 5)
 
+// -----
+
+// A known condition and its negation are constants.
+func.func @known(%x: tensor<1x2x!quant.uniform<i8:f32, 0.5>>, %z: tensor<1x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x2x!quant.uniform<i8:f32, 0.5>> {
+  %c = circle.const [true, false] : tensor<1x2xi1>
+  %y = circle.select_v2(%c, %x, %z) : (tensor<1x2xi1>, tensor<1x2x!quant.uniform<i8:f32, 0.5>>, tensor<1x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x2x!quant.uniform<i8:f32, 0.5>>
+  func.return %y : tensor<1x2x!quant.uniform<i8:f32, 0.5>>
+}
+// CHECK-LABEL: func.func @known(
+// CHECK: npu.program @segment_0
+// CHECK: %[[V0:.*]] = npu.constant <"0x0100">
+// CHECK-NEXT: %[[V1:.*]] = npu.elementwise mul %[[V0]], %x
+// CHECK-NEXT: %[[V2:.*]] = npu.constant <"0x0001">
+// CHECK-NEXT: %[[V3:.*]] = npu.elementwise mul %[[V2]], %z
+// CHECK-NEXT: npu.elementwise add %[[V1]], %[[V3]]

@@ -71,13 +71,20 @@ builtin.module attributes {odc.target = #odc.target<"npu-256">} {
 
 // -----
 
-// Unchanged: one row only, scores that are also an output, and a matrix of more than a quarter of the weight buffer.
+// Unchanged: one row only, sums of rows and columns, scores that are also an output, and a matrix of more than a quarter of the weight buffer.
 builtin.module attributes {odc.target = #odc.target<"npu-256">} {
   npu.program @one(%q: tensor<1x1x1x8xi8>, %k: tensor<1x1x8x16xi8>, %v: tensor<1x1x16x8xi8>) -> tensor<1x1x1x8xi8> {
     %s = npu.matmul %q, %k scale <1073741824, 0> clamp(-128, 127) : tensor<1x1x1x8xi8>, tensor<1x1x8x16xi8> -> tensor<1x1x1x16xi8>
     %p = npu.softmax %s scale <1073741824, 22> diff_min -31 : tensor<1x1x1x16xi8> -> tensor<1x1x1x16xi8>
     %y = npu.matmul %p, %v scale <1073741824, 0> clamp(-128, 127) : tensor<1x1x1x16xi8>, tensor<1x1x16x8xi8> -> tensor<1x1x1x8xi8>
     odc.yield %y : tensor<1x1x1x8xi8>
+  }
+  npu.program @sums(%q: tensor<2x1x4x8xi8>, %k: tensor<2x1x8x1xi8>, %b: tensor<2x1x1x16xi8>, %v: tensor<2x1x16x8xi8>) -> tensor<2x1x4x8xi8> {
+    %s = npu.matmul %q, %k scale <1073741824, 0> clamp(-128, 127) : tensor<2x1x4x8xi8>, tensor<2x1x8x1xi8> -> tensor<2x1x4x1xi8>
+    %t = npu.elementwise max %s, %b clamp(-128, 127) : tensor<2x1x4x1xi8>, tensor<2x1x1x16xi8> -> tensor<2x1x4x16xi8>
+    %p = npu.softmax %t scale <1073741824, 22> diff_min -31 : tensor<2x1x4x16xi8> -> tensor<2x1x4x16xi8>
+    %y = npu.matmul %p, %v scale <1073741824, 0> clamp(-128, 127) : tensor<2x1x4x16xi8>, tensor<2x1x16x8xi8> -> tensor<2x1x4x8xi8>
+    odc.yield %y : tensor<2x1x4x8xi8>
   }
   npu.program @shown(%q: tensor<2x1x4x8xi8>, %k: tensor<2x1x8x16xi8>, %v: tensor<2x1x16x8xi8>) -> (tensor<2x1x4x8xi8>, tensor<2x1x4x16xi8>) {
     %s = npu.matmul %q, %k scale <1073741824, 0> clamp(-128, 127) : tensor<2x1x4x8xi8>, tensor<2x1x8x16xi8> -> tensor<2x1x4x16xi8>

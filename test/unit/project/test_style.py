@@ -22,7 +22,7 @@ LONGEST_FUNCTION_LINES = 90
 TOP_LEVEL = "top level"
 # Lines of Python by area of the package. Raise a number only with a reason, in the change that needs it.
 LINE_BUDGETS = {
-    "transforms/npu": 11_708,
+    "transforms/npu": 11_810,
     "quantizer": 10_497,
     "transforms/circle": 6_830,
     "transforms/native": 6_770,
@@ -37,7 +37,7 @@ LINE_BUDGETS = {
     "simulator": 3_940,
     "runtime/reporting": 3_525,
     TOP_LEVEL: 4_500,
-    "transforms/partition": 3_580,
+    "transforms/partition": 3_630,
     "isa": 2_940,
     "runtime": 2_605,
     "runtime/session": 3_080,

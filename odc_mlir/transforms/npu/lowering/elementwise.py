@@ -13,16 +13,7 @@ from odc_mlir.numerics.fixed import code_range, multiply
 from odc_mlir.numerics.int16 import power_add_params
 from odc_mlir.ops.spec import Node, QuantParams
 from odc_mlir.transforms.npu.lowering.code_functions import wide_function
-from odc_mlir.transforms.npu.lowering.site import (
-    ONE,
-    Benefit,
-    LowerToNpu,
-    Site,
-    elements,
-    exact_sum,
-    pair_of,
-    product,
-)
+from odc_mlir.transforms.npu.lowering.site import ONE, Benefit, LowerToNpu, Site, elements, exact_sum, pair_of, product
 
 _HALF = 1 << 30  # multiplier of 1/2
 _SHIFTED_OUT = 17  # right shift that makes every 16-bit code 0

@@ -13,14 +13,7 @@ from odc_mlir.numerics.elementwise import joined_codes
 from odc_mlir.ops.spec import Node
 from odc_mlir.support.locations import name_loc, value_name
 from odc_mlir.transforms.npu.lowering.decompositions import moved_operands, result_copies
-from odc_mlir.transforms.npu.lowering.site import (
-    Benefit,
-    LowerToNpu,
-    Site,
-    blob_of,
-    pair_of,
-    quant_of,
-)
+from odc_mlir.transforms.npu.lowering.site import Benefit, LowerToNpu, Site, blob_of, pair_of, quant_of
 from odc_mlir.transforms.partition.rules.checks import moves_no_element
 from odc_mlir.transforms.partition.rules.operator_checks import gathered, updated_axis
 from odc_mlir.transforms.partition.rules.table import MOVERS

@@ -1,11 +1,8 @@
-"""Patterns that lower comparisons, logic and choices by computed conditions. A truth is a byte of 0 or 1."""
+"""Patterns that lower comparisons, logic and choices. A truth is a byte of 0 or 1."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 from xdsl.ir import Attribute, SSAValue
 
 from odc_mlir.dialects import npu
@@ -13,25 +10,14 @@ from odc_mlir.dialects.circle_types import tensor_type
 from odc_mlir.numerics.elementwise import COMPARED_SHIFT, compare_params
 from odc_mlir.ops.spec import Node, QuantParams
 from odc_mlir.runtime.kernels.logic import needs_scales
-from odc_mlir.transforms.npu.lowering.site import (
-    ONE,
-    UNIT,
-    Benefit,
-    LowerToNpu,
-    Pair,
-    Site,
-    blob_of,
-    exact_sum,
-    pair_of,
-    product,
-)
+from odc_mlir.transforms.npu.lowering.site import ONE, UNIT, LowerToNpu, Pair, Site, blob_of, exact_sum, product
 from odc_mlir.transforms.partition.rules.checks import COMPARISONS
 
 _PLAIN = QuantParams((1.0,), (0,))
 _MINUS_ONE = (-UNIT[0], UNIT[1])
 
 
-class LowerComparison(LowerToNpu):
+class LowerCodeComparison(LowerToNpu):
     """Lower a comparison to a difference at the common scale, clamped to 0 and 1.
 
     ``a > b`` is ``clamp(a - b, 0, 1)``, and ``a >= b`` is ``clamp(a - b + 1, 0, 1)``. LESS swaps the operands.
@@ -61,27 +47,6 @@ class LowerLogicalNot(LowerToNpu):
         site.finish(_negation(site.operand(0)))
 
 
-class LowerConstantSelect(LowerToNpu):
-    """Lower SELECT and SELECT_V2 with a constant condition to ``max(min(x, a), min(y, b))``.
-
-    If the condition is true, ``a`` is the largest code and ``b`` the smallest. Otherwise they are swapped. The chosen
-    side keeps the codes. The other side becomes the smallest code. The minimum of a constant side is a constant.
-    """
-
-    benefit = Benefit.SCALE
-    operators = ("SELECT", "SELECT_V2")
-
-    def applies(self, node: Node) -> bool:
-        return node.operand(0).is_const
-
-    def rewrite(self, site: Site) -> None:
-        low, high = npu.code_range(site.result.dtype)
-        condition = site.info(0).array().reshape(_condition_shape(site.node))
-        kept = _kept(site, 1, np.where(condition, high, low))
-        other = _kept(site, 2, np.where(condition, low, high))
-        site.finish(npu.ElementwiseOp(npu.ElementwiseKind.MAX, kept, other, site.result_type, clamp=(low, high)))
-
-
 class LowerMask(LowerToNpu):
     """Lower a choice between ``x`` and a constant of equal codes ``k`` to ``c * (x - k) + k``, a single product.
 
@@ -91,7 +56,7 @@ class LowerMask(LowerToNpu):
     operators = ("SELECT", "SELECT_V2")
 
     def applies(self, node: Node) -> bool:
-        return not node.operand(0).is_const and _masked(node) is not None
+        return _masked(node) is not None
 
     def rewrite(self, site: Site) -> None:
         masked = _masked(site.node)
@@ -104,48 +69,31 @@ class LowerMask(LowerToNpu):
             for shape in (npu.shape_of(x), site.result.static_shape)
         ]
         view = site.emit(npu.ReshapeOp(x, kinds[0]))
-        condition = site.reshape(site.operand(0), _condition_shape(site.node))
+        condition = _condition(site, negated=False)
         site.finish(product(condition, view, kinds[1], zeros, scale, npu.code_range(site.result.dtype)))
 
 
 class LowerSelect(LowerToNpu):
-    """Lower a choice by a computed condition ``c`` to ``x * c + y * (1 - c)``, on codes minus the zero point."""
+    """Lower a choice by a condition ``c`` to ``c * x + (1 - c) * y``, on codes minus the zero point."""
 
     operators = ("SELECT", "SELECT_V2")
 
-    def applies(self, node: Node) -> bool:
-        return not node.operand(0).is_const
-
     def rewrite(self, site: Site) -> None:
         zero, clamp = 0 if (quant := site.result.quant) is None else quant.zero_point, npu.code_range(site.result.dtype)
-        condition = site.reshape(site.operand(0), _condition_shape(site.node))
         terms = []
-        for index, factor in ((1, condition), (2, site.emit(_negation(condition)))):
-            value = site.constant_or_operand(index)
-            kind = site.result_of_shape(*np.broadcast_shapes(npu.shape_of(factor), npu.shape_of(value)))
-            terms.append(site.emit(product(factor, value, kind, (0, zero, zero), UNIT, clamp)))
+        for index in (1, 2):
+            condition, value = _condition(site, negated=index == 2), site.constant_or_operand(index)
+            kind = site.result_of_shape(*np.broadcast_shapes(npu.shape_of(condition), npu.shape_of(value)))
+            terms.append(site.emit(product(condition, value, kind, (0, zero, zero), UNIT, clamp)))
         site.finish(exact_sum(npu.ElementwiseKind.ADD, terms[0], terms[1], site.result_type, zero, clamp))
-
-
-def _kept(site: Site, index: int, most: NDArray[Any]) -> SSAValue:
-    info = site.info(index)
-    low, high = npu.code_range(info.dtype)
-    most = most.astype(info.info.numpy)
-    if info.is_const:
-        codes = np.minimum(info.array(), most)
-        return site.emit(npu.ConstantOp(blob_of(codes), tensor_type(info.dtype, codes.shape, info.quant)))
-    shape = np.broadcast_shapes(info.static_shape, most.shape)
-    bound = site.emit(npu.ConstantOp(blob_of(most), tensor_type(info.dtype, most.shape, info.quant)))
-    kind = tensor_type(info.dtype, shape, info.quant)
-    return site.emit(npu.ElementwiseOp(npu.ElementwiseKind.MIN, site.operand(index), bound, kind, clamp=(low, high)))
 
 
 def _difference(site: Site, operands: Pair, kind: Attribute, added: int, clamp: Pair) -> npu.ElementwiseOp:
     """Return the difference of two operands at the common scale plus ``added``."""
     scaled = needs_scales(site.node)
-    pairs = [pair_of(site.info(index)) if scaled else (1.0, 0) for index in operands]
-    scales = [npu.ScaleAttr.of(*compare_params(scale)) if scaled else ONE for scale, _ in pairs]
-    zeros = [0 if (quant := site.info(index).quant) is None else quant.zero_point for index in operands]
+    quants = [site.info(index).quant for index in operands]
+    scales = [npu.ScaleAttr.of(*compare_params(quant.scale)) if quant and scaled else ONE for quant in quants]
+    zeros = [0 if quant is None else quant.zero_point for quant in quants]
     return npu.ElementwiseOp(
         npu.ElementwiseKind.SUB,
         *map(site.constant_or_operand, operands),
@@ -161,6 +109,14 @@ def _difference(site: Site, operands: Pair, kind: Attribute, added: int, clamp: 
 
 def _negation(truths: SSAValue) -> npu.ElementwiseOp:
     return product(truths, truths, truths.type, (1, 1, 0), UNIT, npu.code_range("bool"))
+
+
+def _condition(site: Site, *, negated: bool) -> SSAValue:
+    shape = _condition_shape(site.node)
+    if site.info(0).is_const:
+        return site.emit(npu.ConstantOp(blob_of(site.info(0).array() ^ negated), tensor_type("bool", shape)))
+    condition = site.reshape(site.operand(0), shape)
+    return site.emit(_negation(condition)) if negated else condition
 
 
 def _condition_shape(node: Node) -> tuple[int, ...]:

@@ -106,7 +106,7 @@ def is_inside(op: CircleOp) -> bool:
     while isinstance(reader, CircleOp) and _computes_real_or_truth(reader) and reader.results[0].uses:
         reader = next(iter(reader.results[0].uses)).operation
     island = island_of(reader) if isinstance(reader, CircleOp) else None
-    return island is not None and op in island.members
+    return island is not None and op in island.members[:-1]
 
 
 def _computes_real_or_truth(op: CircleOp) -> bool:

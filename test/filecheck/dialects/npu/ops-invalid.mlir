@@ -16,7 +16,7 @@ func.func @f(%x: tensor<4xf32>) {
   %0 = npu.reshape %x : tensor<4xf32> -> tensor<4xf32>
   func.return
 }
-// CHECK: npu.reshape computes with codes of int8, uint8, int16, int32, int64, not float32
+// CHECK: npu.reshape computes with codes of bool, int8, uint8, int16, int32, int64, not float32
 
 // -----
 
