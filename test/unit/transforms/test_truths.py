@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 import odc_mlir
+from helpers.interpreting import run_module
 from odc_mlir import pipelines
-from odc_mlir.interpreters.module import run_module
 from odc_mlir.support.text import parse_module
 from odc_mlir.transforms.common.placement import operators, reason_of
 from odc_mlir.transforms.partition.npu_choose_segments import NpuChooseSegmentsPass

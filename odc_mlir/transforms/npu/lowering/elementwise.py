@@ -25,8 +25,7 @@ class LowerMaximumMinimum(LowerToNpu):
     operators = ("MAXIMUM", "MINIMUM", "LOGICAL_AND", "LOGICAL_OR")
 
     def rewrite(self, site: Site) -> None:
-        is_max = site.node.spec.name in ("MAXIMUM", "LOGICAL_OR")
-        kind = npu.ElementwiseKind.MAX if is_max else npu.ElementwiseKind.MIN
+        kind = npu.ElementwiseKind.MAX if site.node.spec.name in ("MAXIMUM", "LOGICAL_OR") else npu.ElementwiseKind.MIN
         a, b = (site.constant_or_operand(index) for index in (0, 1))
         site.finish(npu.ElementwiseOp(kind, a, b, site.result_type, clamp=npu.code_range(site.result.dtype)))
 

@@ -26,7 +26,6 @@ from odc_mlir.transforms.partition.rules.islands import is_inside
 Pair = tuple[int, int]
 UNIT = (1 << 30, 1)  # multiplier and exponent of the factor 1, which rounds nothing
 ONE = npu.ScaleAttr.of(*UNIT)
-_CODE_SHIFT = 14  # left shift of a difference of codes in a multiplier
 
 
 class Benefit(IntEnum):
@@ -162,7 +161,7 @@ def exact_sum(
 
 def two_codes(truths: SSAValue, kind: Attribute, false: int, true: int) -> npu.ScaleOp:
     """Return one of two codes for each truth."""
-    scale = npu.ScaleAttr.of((true - false) << _CODE_SHIFT, 31 - _CODE_SHIFT)
+    scale = npu.ScaleAttr.of((true - false) << 14, 17)  # a multiplier has room for the difference of 16-bit codes
     clamp = min(false, true), max(false, true)
     return npu.ScaleOp(truths, kind, zeros=(0, false), shifted=True, scale=scale, clamp=clamp)
 

@@ -64,13 +64,11 @@ class LowerMask(LowerToNpu):
         x = site.constant_or_operand(3 - masked)
         code = int(site.info(masked).array().flat[0])
         zeros, scale = ((0, code, code), UNIT) if masked == 2 else ((1, code, code), _MINUS_ONE)
-        kinds = [
-            tensor_type(site.result.dtype, shape, QuantParams((1.0,), (code,)))
-            for shape in (npu.shape_of(x), site.result.static_shape)
-        ]
-        view = site.emit(npu.ReshapeOp(x, kinds[0]))
+        dtype, quant = site.result.dtype, QuantParams((1.0,), (code,))
+        view = site.emit(npu.ReshapeOp(x, tensor_type(dtype, npu.shape_of(x), quant)))
+        kind = tensor_type(dtype, site.result.static_shape, quant)
         condition = _condition(site, negated=False)
-        site.finish(product(condition, view, kinds[1], zeros, scale, npu.code_range(site.result.dtype)))
+        site.finish(product(condition, view, kind, zeros, scale, npu.code_range(dtype)))
 
 
 class LowerSelect(LowerToNpu):

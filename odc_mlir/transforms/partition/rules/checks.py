@@ -129,8 +129,8 @@ def not_empty(node: Node, _: PlacementLimits) -> str | None:
 def codes(node: Node, _: PlacementLimits) -> str | None:
     """Computed tensors have types that the NPU supports."""
     for tensor in activations(node):
-        is_truth = tensor.dtype == TRUTH_TYPE and node.spec.name in WITH_TRUTHS
-        if not is_truth and tensor.dtype not in (NUMBER_TYPES if _is_number(node, tensor) else CODES):
+        truths = (TRUTH_TYPE,) if node.spec.name in WITH_TRUTHS else ()
+        if tensor.dtype not in (*truths, *(NUMBER_TYPES if _is_number(node, tensor) else CODES)):
             return TypeReason(repr(tensor.name), tensor.dtype).text
     return None
 
@@ -375,8 +375,7 @@ def quantised_constants(node: Node, _: PlacementLimits) -> str | None:
 @rule("compared")
 def compared(node: Node, _: PlacementLimits) -> str | None:
     """Differences at the common scale of the operands have at most 30 bits."""
-    for tensor in node.operands[:2] if needs_scales(node) else ():
-        assert tensor is not None, "comparisons have two operands"
+    for tensor in (node.operand(0), node.operand(1)) if needs_scales(node) else ():
         assert tensor.quant is not None, "asked of quantised operands"
         reach = max(abs(end - tensor.quant.zero_point) for end in tensor.info.range)
         if (reach << COMPARED_SHIFT) * tensor.quant.scale >= _LARGEST_COMPARED:
