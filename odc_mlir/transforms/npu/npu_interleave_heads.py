@@ -38,6 +38,7 @@ from odc_mlir.transforms.npu.schedule.tensor_ir import loads_parts, row_copy, ro
 
 MOST_PARTS = 32
 LEAST_ROWS = 32  # of a part of a larger head, because every part loads the matrices again
+PASSES = 3  # of a softmax over a part: the softmax of a smaller part takes less time than its start
 SHARE = 4  # a part and a matrix take at most one in SHARE of their memories
 _BETWEEN = npu.LutOp | npu.ScaleOp | npu.ElementwiseOp | npu.SigmoidOp | npu.SoftmaxOp
 Shape = tuple[int, ...]
@@ -119,7 +120,8 @@ def _part_rows(between: Sequence[Operation], last: npu.MatmulOp, target: Target)
     if max(matrices) > target.local.weight_bytes // SHARE:
         return 0
     count = next((count for count in range(min(height, most), 0, -1) if height % count == 0), 0)
-    enough = count >= max(1, min(height, LEAST_ROWS))
+    started = target.vector.softmax_start_cycles * target.vector.softmax_elements_per_cycle / PASSES
+    enough = count >= max(1, min(height, LEAST_ROWS)) and count * depth >= started
     return count if enough and 1 < math.prod(outer) // count <= MOST_PARTS else 0
 
 

@@ -76,3 +76,27 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
 }
 // CHECK: npu.program {{.*}}16xi8> {
 // CHECK-NEXT: npu.tiling<rows = 8, cols = 16,
+
+// -----
+
+// A softmax that finds no room beside %a, %b, %c and %s: one of these is stored, and not the larger %big, which no longer
+// exists at that time.
+builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
+  npu.program @segment_0(%x: tensor<1x1x96x96xi8>, %y: tensor<1x1x64x64xi8>) -> (tensor<1x1x96x96xi8>, tensor<1x1x64x64xi8>, tensor<1x1x64x64xi8>) {
+    %big = npu.scale %x scale <1073741824, 0> clamp(-128, 127) : tensor<1x1x96x96xi8> -> tensor<1x1x96x96xi8>
+    %z = npu.scale %big scale <1073741824, 0> clamp(-128, 127) : tensor<1x1x96x96xi8> -> tensor<1x1x96x96xi8>
+    %a = npu.scale %y scale <1073741824, 0> clamp(-128, 127) : tensor<1x1x64x64xi8> -> tensor<1x1x64x64xi8>
+    %b = npu.scale %a scale <1073741824, 0> clamp(-128, 127) : tensor<1x1x64x64xi8> -> tensor<1x1x64x64xi8>
+    %c = npu.scale %b scale <1073741824, 0> clamp(-128, 127) : tensor<1x1x64x64xi8> -> tensor<1x1x64x64xi8>
+    %s = npu.scale %c scale <1073741824, 0> clamp(-128, 127) : tensor<1x1x64x64xi8> -> tensor<1x1x64x64xi8>
+    %p = npu.softmax %s scale <1073741824, 22> diff_min -31 : tensor<1x1x64x64xi8> -> tensor<1x1x64x64xi8>
+    %d = npu.elementwise max %a, %b clamp(-128, 127) : tensor<1x1x64x64xi8>, tensor<1x1x64x64xi8> -> tensor<1x1x64x64xi8>
+    %e = npu.elementwise max %d, %c clamp(-128, 127) : tensor<1x1x64x64xi8>, tensor<1x1x64x64xi8> -> tensor<1x1x64x64xi8>
+    odc.yield %z, %p, %e : tensor<1x1x96x96xi8>, tensor<1x1x64x64xi8>, tensor<1x1x64x64xi8>
+  }
+}
+// CHECK: %big = npu.scale {{.*}}npu.resident
+// CHECK: %z = npu.scale
+// CHECK-COUNT-3: npu.scale {{.*}}npu.resident
+// CHECK: npu.softmax
+// CHECK: npu.elementwise max {{.*}}npu.resident

@@ -3,18 +3,18 @@
 // A part for each head: the next product comes before the softmax, which comes before the previous second product. All
 // heads add the same mask.
 builtin.module attributes {odc.target = #odc.target<"npu-256">} {
-  npu.program @heads(%q: tensor<3x1x4x8xi8>, %k: tensor<3x1x8x16xi8>, %v: tensor<3x1x16x8xi8>, %mask: tensor<1x1x4x16xi8>) -> tensor<3x1x4x8xi8> {
-    %s = npu.matmul %q, %k scale <1073741824, 0> clamp(-128, 127) : tensor<3x1x4x8xi8>, tensor<3x1x8x16xi8> -> tensor<3x1x4x16xi8>
-    %r = npu.reshape %s : tensor<3x1x4x16xi8> -> tensor<1x3x4x16xi8>
-    %m = npu.elementwise max %r, %mask clamp(-128, 127) : tensor<1x3x4x16xi8>, tensor<1x1x4x16xi8> -> tensor<1x3x4x16xi8>
-    %p = npu.softmax %m scale <1073741824, 22> diff_min -31 : tensor<1x3x4x16xi8> -> tensor<1x3x4x16xi8>
-    %t = npu.reshape %p : tensor<1x3x4x16xi8> -> tensor<3x1x4x16xi8>
-    %y = npu.matmul %t, %v scale <1073741824, 0> clamp(-128, 127) : tensor<3x1x4x16xi8>, tensor<3x1x16x8xi8> -> tensor<3x1x4x8xi8>
+  npu.program @heads(%q: tensor<3x1x4x8xi8>, %k: tensor<3x1x8x32xi8>, %v: tensor<3x1x32x8xi8>, %mask: tensor<1x1x4x32xi8>) -> tensor<3x1x4x8xi8> {
+    %s = npu.matmul %q, %k scale <1073741824, 0> clamp(-128, 127) : tensor<3x1x4x8xi8>, tensor<3x1x8x32xi8> -> tensor<3x1x4x32xi8>
+    %r = npu.reshape %s : tensor<3x1x4x32xi8> -> tensor<1x3x4x32xi8>
+    %m = npu.elementwise max %r, %mask clamp(-128, 127) : tensor<1x3x4x32xi8>, tensor<1x1x4x32xi8> -> tensor<1x3x4x32xi8>
+    %p = npu.softmax %m scale <1073741824, 22> diff_min -31 : tensor<1x3x4x32xi8> -> tensor<1x3x4x32xi8>
+    %t = npu.reshape %p : tensor<1x3x4x32xi8> -> tensor<3x1x4x32xi8>
+    %y = npu.matmul %t, %v scale <1073741824, 0> clamp(-128, 127) : tensor<3x1x4x32xi8>, tensor<3x1x32x8xi8> -> tensor<3x1x4x8xi8>
     odc.yield %y : tensor<3x1x4x8xi8>
   }
 }
 // CHECK: %[[Q0:.*]] = npu.move %q copies [array<i32: 0, 0, 0, 32, 1, 1>]
-// CHECK: %[[S0:.*]] = npu.matmul %[[Q0]], %{{.*}} : tensor<1x1x4x8xi8>, tensor<1x1x8x16xi8> -> tensor<1x1x4x16xi8>
+// CHECK: %[[S0:.*]] = npu.matmul %[[Q0]], %{{.*}} : tensor<1x1x4x8xi8>, tensor<1x1x8x32xi8> -> tensor<1x1x4x32xi8>
 // CHECK: %[[S1:.*]] = npu.matmul
 // CHECK: %[[M0:.*]] = npu.elementwise max %[[S0]], %mask
 // CHECK-NEXT: %[[P0:.*]] = npu.softmax %[[M0]]
@@ -52,26 +52,27 @@ builtin.module attributes {odc.target = #odc.target<"npu-256">} {
 
 // Slices of joined rows, as of a cache and a new row, are joined again.
 builtin.module attributes {odc.target = #odc.target<"npu-256">} {
-  npu.program @joined(%old: tensor<1x2x7x8xi8>, %new: tensor<1x2x1x8xi8>, %q: tensor<2x1x8x1xi8>, %v: tensor<2x1x8x8xi8>) -> tensor<2x1x1x8xi8> {
-    %keys = npu.move %old, %new copies [array<i32: 0, 0, 0, 2, 56, 64, 56, 1, 1>, array<i32: 1, 0, 56, 2, 8, 64, 8, 1, 1>] : tensor<1x2x7x8xi8>, tensor<1x2x1x8xi8> -> tensor<1x2x8x8xi8>
-    %k = npu.reshape %keys : tensor<1x2x8x8xi8> -> tensor<2x1x8x8xi8>
-    %s = npu.matmul %k, %q scale <1073741824, 0> clamp(-128, 127) : tensor<2x1x8x8xi8>, tensor<2x1x8x1xi8> -> tensor<2x1x8x1xi8>
-    %r = npu.reshape %s : tensor<2x1x8x1xi8> -> tensor<2x1x1x8xi8>
-    %p = npu.softmax %r scale <1073741824, 22> diff_min -31 : tensor<2x1x1x8xi8> -> tensor<2x1x1x8xi8>
-    %y = npu.matmul %p, %v scale <1073741824, 0> clamp(-128, 127) : tensor<2x1x1x8xi8>, tensor<2x1x8x8xi8> -> tensor<2x1x1x8xi8>
+  npu.program @joined(%old: tensor<1x2x127x8xi8>, %new: tensor<1x2x1x8xi8>, %q: tensor<2x1x8x1xi8>, %v: tensor<2x1x128x8xi8>) -> tensor<2x1x1x8xi8> {
+    %keys = npu.move %old, %new copies [array<i32: 0, 0, 0, 2, 1016, 1024, 1016, 1, 1>, array<i32: 1, 0, 1016, 2, 8, 1024, 8, 1, 1>] : tensor<1x2x127x8xi8>, tensor<1x2x1x8xi8> -> tensor<1x2x128x8xi8>
+    %k = npu.reshape %keys : tensor<1x2x128x8xi8> -> tensor<2x1x128x8xi8>
+    %s = npu.matmul %k, %q scale <1073741824, 0> clamp(-128, 127) : tensor<2x1x128x8xi8>, tensor<2x1x8x1xi8> -> tensor<2x1x128x1xi8>
+    %r = npu.reshape %s : tensor<2x1x128x1xi8> -> tensor<2x1x1x128xi8>
+    %p = npu.softmax %r scale <1073741824, 22> diff_min -31 : tensor<2x1x1x128xi8> -> tensor<2x1x1x128xi8>
+    %y = npu.matmul %p, %v scale <1073741824, 0> clamp(-128, 127) : tensor<2x1x1x128xi8>, tensor<2x1x128x8xi8> -> tensor<2x1x1x8xi8>
     odc.yield %y : tensor<2x1x1x8xi8>
   }
 }
 // CHECK-LABEL: npu.program @joined
-// CHECK-NOT: tensor<1x2x8x8xi8>
-// CHECK: %[[OLD:.*]] = npu.move %old copies [array<i32: 0, 0, 0, 56, 1, 1>]
+// CHECK-NOT: tensor<1x2x128x8xi8>
+// CHECK: %[[OLD:.*]] = npu.move %old copies [array<i32: 0, 0, 0, 1016, 1, 1>]
 // CHECK: %[[NEW:.*]] = npu.move %new copies [array<i32: 0, 0, 0, 8, 1, 1>]
-// CHECK: npu.move %[[OLD]], %[[NEW]] copies [array<i32: 0, 0, 0, 56, 1, 1>, array<i32: 1, 0, 56, 8, 1, 1>]
-// CHECK: npu.move %old copies [array<i32: 0, 56, 0, 56, 1, 1>]
+// CHECK: npu.move %[[OLD]], %[[NEW]] copies [array<i32: 0, 0, 0, 1016, 1, 1>, array<i32: 1, 0, 1016, 8, 1, 1>]
+// CHECK: npu.move %old copies [array<i32: 0, 1016, 0, 1016, 1, 1>]
 
 // -----
 
-// Unchanged: one row only, sums of rows and columns, scores that are also an output, and a matrix of more than a quarter of the weight buffer.
+// Unchanged: one row only, sums of rows and columns, parts with less than 256 / 3 elements, scores that are also an
+// output, and a matrix of more than a quarter of the weight buffer.
 builtin.module attributes {odc.target = #odc.target<"npu-256">} {
   npu.program @one(%q: tensor<1x1x1x8xi8>, %k: tensor<1x1x8x16xi8>, %v: tensor<1x1x16x8xi8>) -> tensor<1x1x1x8xi8> {
     %s = npu.matmul %q, %k scale <1073741824, 0> clamp(-128, 127) : tensor<1x1x1x8xi8>, tensor<1x1x8x16xi8> -> tensor<1x1x1x16xi8>
@@ -79,18 +80,24 @@ builtin.module attributes {odc.target = #odc.target<"npu-256">} {
     %y = npu.matmul %p, %v scale <1073741824, 0> clamp(-128, 127) : tensor<1x1x1x16xi8>, tensor<1x1x16x8xi8> -> tensor<1x1x1x8xi8>
     odc.yield %y : tensor<1x1x1x8xi8>
   }
-  npu.program @sums(%q: tensor<2x1x4x8xi8>, %k: tensor<2x1x8x1xi8>, %b: tensor<2x1x1x16xi8>, %v: tensor<2x1x16x8xi8>) -> tensor<2x1x4x8xi8> {
+  npu.program @sums(%q: tensor<2x1x4x8xi8>, %k: tensor<2x1x8x1xi8>, %b: tensor<2x1x1x32xi8>, %v: tensor<2x1x32x8xi8>) -> tensor<2x1x4x8xi8> {
     %s = npu.matmul %q, %k scale <1073741824, 0> clamp(-128, 127) : tensor<2x1x4x8xi8>, tensor<2x1x8x1xi8> -> tensor<2x1x4x1xi8>
-    %t = npu.elementwise max %s, %b clamp(-128, 127) : tensor<2x1x4x1xi8>, tensor<2x1x1x16xi8> -> tensor<2x1x4x16xi8>
-    %p = npu.softmax %t scale <1073741824, 22> diff_min -31 : tensor<2x1x4x16xi8> -> tensor<2x1x4x16xi8>
-    %y = npu.matmul %p, %v scale <1073741824, 0> clamp(-128, 127) : tensor<2x1x4x16xi8>, tensor<2x1x16x8xi8> -> tensor<2x1x4x8xi8>
+    %t = npu.elementwise max %s, %b clamp(-128, 127) : tensor<2x1x4x1xi8>, tensor<2x1x1x32xi8> -> tensor<2x1x4x32xi8>
+    %p = npu.softmax %t scale <1073741824, 22> diff_min -31 : tensor<2x1x4x32xi8> -> tensor<2x1x4x32xi8>
+    %y = npu.matmul %p, %v scale <1073741824, 0> clamp(-128, 127) : tensor<2x1x4x32xi8>, tensor<2x1x32x8xi8> -> tensor<2x1x4x8xi8>
     odc.yield %y : tensor<2x1x4x8xi8>
   }
-  npu.program @shown(%q: tensor<2x1x4x8xi8>, %k: tensor<2x1x8x16xi8>, %v: tensor<2x1x16x8xi8>) -> (tensor<2x1x4x8xi8>, tensor<2x1x4x16xi8>) {
-    %s = npu.matmul %q, %k scale <1073741824, 0> clamp(-128, 127) : tensor<2x1x4x8xi8>, tensor<2x1x8x16xi8> -> tensor<2x1x4x16xi8>
-    %p = npu.softmax %s scale <1073741824, 22> diff_min -31 : tensor<2x1x4x16xi8> -> tensor<2x1x4x16xi8>
-    %y = npu.matmul %p, %v scale <1073741824, 0> clamp(-128, 127) : tensor<2x1x4x16xi8>, tensor<2x1x16x8xi8> -> tensor<2x1x4x8xi8>
-    odc.yield %y, %s : tensor<2x1x4x8xi8>, tensor<2x1x4x16xi8>
+  npu.program @short(%q: tensor<2x1x1x8xi8>, %k: tensor<2x1x8x84xi8>, %v: tensor<2x1x84x8xi8>) -> tensor<2x1x1x8xi8> {
+    %s = npu.matmul %q, %k scale <1073741824, 0> clamp(-128, 127) : tensor<2x1x1x8xi8>, tensor<2x1x8x84xi8> -> tensor<2x1x1x84xi8>
+    %p = npu.softmax %s scale <1073741824, 22> diff_min -31 : tensor<2x1x1x84xi8> -> tensor<2x1x1x84xi8>
+    %y = npu.matmul %p, %v scale <1073741824, 0> clamp(-128, 127) : tensor<2x1x1x84xi8>, tensor<2x1x84x8xi8> -> tensor<2x1x1x8xi8>
+    odc.yield %y : tensor<2x1x1x8xi8>
+  }
+  npu.program @shown(%q: tensor<2x1x4x8xi8>, %k: tensor<2x1x8x32xi8>, %v: tensor<2x1x32x8xi8>) -> (tensor<2x1x4x8xi8>, tensor<2x1x4x32xi8>) {
+    %s = npu.matmul %q, %k scale <1073741824, 0> clamp(-128, 127) : tensor<2x1x4x8xi8>, tensor<2x1x8x32xi8> -> tensor<2x1x4x32xi8>
+    %p = npu.softmax %s scale <1073741824, 22> diff_min -31 : tensor<2x1x4x32xi8> -> tensor<2x1x4x32xi8>
+    %y = npu.matmul %p, %v scale <1073741824, 0> clamp(-128, 127) : tensor<2x1x4x32xi8>, tensor<2x1x32x8xi8> -> tensor<2x1x4x8xi8>
+    odc.yield %y, %s : tensor<2x1x4x8xi8>, tensor<2x1x4x32xi8>
   }
   npu.program @large(%q: tensor<2x1x4x40xi8>, %k: tensor<2x1x40x128xi8>, %v: tensor<2x1x128x40xi8>) -> tensor<2x1x4x40xi8> {
     %s = npu.matmul %q, %k scale <1073741824, 0> clamp(-128, 127) : tensor<2x1x4x40xi8>, tensor<2x1x40x128xi8> -> tensor<2x1x4x128xi8>

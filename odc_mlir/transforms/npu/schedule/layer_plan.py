@@ -106,12 +106,14 @@ class ResidentPlanner:
         self.candidates = [candidate.resident for candidate in graph.candidates]
         self._balancer = Balancer(graph.constant_bytes, tilings.target, memory)
         self._fronts: dict[tuple[int, int, tuple[bool, ...], bool], tuple[TilingChoice, ...] | CompileError] = {}
+        self._layer = 0  # the layer in which the last plan failed
 
     def plan(self, check: Callable[[], None], *, improve: bool) -> ResidencyPlan:
         """Return a greedy plan with all residents that fit together, or without residents if that scores better.
 
-        With ``improve``, the planner also drops single residents if that improves the plan. Large residents come first.
-        ``check`` is called repeatedly and may raise. Raises CompileError if a layer does not fit.
+        If a layer does not fit, the planner drops the largest resident that is alive there. With ``improve``, it also
+        drops single residents if that improves the plan. Large residents come first. ``check`` is called repeatedly and
+        may raise. Raises CompileError if a layer does not fit.
         """
         best: ResidencyPlan | None = None
         failure: NotResidentError | None = None
@@ -127,7 +129,8 @@ class ResidentPlanner:
                 if best is None or trial.score <= best.score * WORTHWHILE:
                     best = self._improved(trial, check) if improve else trial
                 break
-            kept -= {max(kept, key=lambda i: (self.candidates[i].size, i))}
+            alive = [i for i in kept if self.candidates[i].lives_at(self._layer)]
+            kept -= {max(alive or kept, key=lambda i: (self.candidates[i].size, i))}
         if best is None:
             assert failure is not None, "without a plan there is a reason"
             raise failure
@@ -164,6 +167,7 @@ class ResidentPlanner:
             index: Resident(c.layout, c.first, c.last) for index, c in enumerate(self.candidates) if index in kept
         }
         if (placed := place_residents(list(residents.values()))) > total:
+            self._layer = max(residents.values(), key=lambda r: (r.address or 0) + r.size).first
             raise CompileError(f"resident tensors exceed the tile buffer ({placed} > {total} bytes)")
         alive: list[list[Resident]] = [[] for _ in self.graph.ops]
         for resident in residents.values():
@@ -171,6 +175,7 @@ class ResidentPlanner:
                 alive[layer].append(resident)
         fronts = []
         for layer, (sources, result) in enumerate(zip(self.graph.sources, self.graph.results, strict=True)):
+            self._layer = layer
             room = largest_gap(alive[layer], layer, total) if alive[layer] else total
             if room < total:
                 room -= room % ROOM_STEP
