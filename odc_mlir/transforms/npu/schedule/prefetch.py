@@ -28,7 +28,10 @@ from odc_mlir.transforms.npu.schedule.program import Buffer, Command
 SMALLEST_CHUNK = 512
 LARGEST_CHUNK = 16_384
 CHUNKS_AT_A_TIME = 4  # chunks that fit in a small arena, because some are read while others arrive
-SHARE, SHORT_SHARE = 0.33, 0.25  # limits of a chunk in much and in little SRAM, as shares of the bytes before and after
+SHARE, SHORT_SHARE = (
+    0.33,
+    0.25,
+)  # limits of a chunk, as shares of the bytes before and after; the second for little SRAM
 # Constants stay off-chip if the estimated time falls below this share, with a narrow and with a wide off-chip port.
 NARROW_GAIN, WIDE_GAIN = 0.99, 0.975
 COPY_CYCLES = 64  # time that a separate copy costs, apart from its bytes
@@ -131,8 +134,8 @@ def prefetch_constants(
     alignment, reads = target.sram.burst_bytes, _reads(commands)
     items = _items(commands, reads, target.offchip.burst_bytes)
 
-    def schedule(most: int) -> _Schedule:
-        chunks = _chunks(items, min(LARGEST_CHUNK, most // CHUNKS_AT_A_TIME), target.offchip)
+    def schedule(most: int, share: float = SHARE) -> _Schedule:
+        chunks = _chunks(items, min(LARGEST_CHUNK, most // CHUNKS_AT_A_TIME), share, target.offchip)
         found = _Schedule(_place(chunks, intervals, (most, sram_bytes), held_bytes, alignment), target)
         for index, (item, earlier) in enumerate(zip(commands, before, strict=True)):
             found.visit(index, item, earlier, reads.get(index, ()))
@@ -141,8 +144,9 @@ def prefetch_constants(
     best = schedule({"rest": used, "none": 0}.get(room, sram_bytes))
     # Each copied byte crosses the port to SRAM twice. Through a wide off-chip port, direct reads may be faster.
     wide = 4 * target.offchip.bytes_per_cycle >= target.sram.bytes_per_cycle
-    for most in ((used, 0) if wide else (used,)) if room == "best" else ():
-        if (found := schedule(most)).end < (WIDE_GAIN if wide else NARROW_GAIN) * best.end:
+    others = [(sram_bytes, SHORT_SHARE), (used, SHARE), *([(0, SHARE)] if wide else [])]
+    for most, share in others if room == "best" else ():
+        if (found := schedule(most, share)).end < (WIDE_GAIN if wide else NARROW_GAIN) * best.end:
             best = found
     planned = [
         Interval(chunk, chunk.size, chunk.earliest, chunk.held_until, alignment, chunk.address) for chunk in best.chunks
@@ -177,12 +181,12 @@ def arena_too_small(intervals: Sequence[Interval[Buffer]], used: int, limit: int
     return too_small(text, used + held, limit + held)
 
 
-def _chunks(items: Sequence[PrefetchedConstant], largest: int, port: MemoryPort) -> list[Chunk]:
+def _chunks(items: Sequence[PrefetchedConstant], largest: int, share: float, port: MemoryPort) -> list[Chunk]:
     """Divide ``items`` into chunks with the least overhead per byte: unused parts of bursts, and time of the copy."""
     ends = [0, *accumulate(item.buffer.size for item in items)]
     start, found = 0, list[Chunk]()
+    share = share if largest == LARGEST_CHUNK else SHORT_SHARE
     while start < len(items):
-        share = SHARE if largest == LARGEST_CHUNK else SHORT_SHARE
         limit = min(largest, max(SMALLEST_CHUNK, share * min(ends[start], ends[-1] - ends[start])))
         best, least = start + 1, math.inf
         for end in range(start + 1, len(items) + 1):
