@@ -38,14 +38,7 @@ def load(model: Any) -> ModuleOp:
     if isinstance(model, ModuleOp | ModelFile):
         return model if isinstance(model, ModuleOp) else model.model
     if not isinstance(model, str | os.PathLike | bytes | bytearray | memoryview | Package):
-        # Class names tell, because this module works without PyTorch.
-        kinds = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(model).__mro__}
-        if "torch.export.exported_program.ExportedProgram" in kinds:
-            return _imported(model)
-        remedy = "give a file, its bytes or a module"
-        if "torch.nn.modules.module.Module" in kinds:
-            remedy = "convert it: odc_mlir.from_torch(module, example_inputs)"
-        raise OptionError(f"an object of type {type(model).__name__} is not a model", hint=remedy)
+        return _from_object(model)
     if not isinstance(model, Package) and is_program(model):
         from odc_mlir.frontend.torch.importer import read_program
 
@@ -115,6 +108,17 @@ def from_torch(module: Any, example_inputs: Any = None, dynamic_shapes: Any = No
         raise OptionError(f"via is {via!r}, allowed: 'export', 'tico'")
     program = importer.exported(module, example_inputs, dynamic_shapes)
     return _imported(program) if via == "export" else load(importer.convert_with_tico(program))
+
+
+def _from_object(model: Any) -> ModuleOp:
+    """Convert an exported program. Class names tell, because this module works without PyTorch. Raises OptionError."""
+    kinds = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(model).__mro__}
+    if "torch.export.exported_program.ExportedProgram" in kinds:
+        return _imported(model)
+    hint = "give a file, its bytes or a module"
+    if "torch.nn.modules.module.Module" in kinds:
+        hint = "convert it: odc_mlir.from_torch(module, example_inputs)"
+    raise OptionError(f"an object of type {type(model).__name__} is not a model", hint=hint)
 
 
 def _imported(program: Any) -> ModuleOp:

@@ -151,16 +151,20 @@ def difference(
     found = _measured(before, after, inputs, outputs, samples, load)
     if not TOLERANCE < found.relative <= MOST_TOLERANCE:
         return found
-    # Move each float constant at random to the next larger or smaller number.
-    copy, random = clone_module(before), np.random.default_rng(0)
+    own = _measured(before, _rounded_otherwise(before), (), (), samples, load).relative
+    return replace(found, tolerance=min(MOST_TOLERANCE, max(TOLERANCE, ROUNDINGS * own)))
+
+
+def _rounded_otherwise(module: ModuleOp) -> ModuleOp:
+    """Return a copy with each float constant moved at random to the next larger or smaller number."""
+    copy, random = clone_module(module), np.random.default_rng(0)
     for op in copy.walk():
         array = rewriting.real_constant(op.result) if isinstance(op, ConstOp) else None
         if isinstance(op, ConstOp) and array is not None:
             aims = np.where(random.random(array.shape) < 0.5, array.dtype.type(-np.inf), array.dtype.type(np.inf))
             moved = np.where(np.isfinite(array) & (array != 0), np.nextafter(array, aims), array)
             op.value = BlobAttr.of(np.ascontiguousarray(moved).tobytes())
-    own = _measured(before, copy, (), (), samples, load).relative
-    return replace(found, tolerance=min(MOST_TOLERANCE, max(TOLERANCE, ROUNDINGS * own)))
+    return copy
 
 
 def _measured(

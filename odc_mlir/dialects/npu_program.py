@@ -121,13 +121,18 @@ def create_programs(module: ModuleOp, segments: Iterable[SegmentOp]) -> None:
             continue
         if other is not None:
             Rewriter.erase_op(other)
-        program = ProgramOp(segment.sym_name.data, segment.operand_types, segment.result_types, segment.circle.clone())
-        program.location = segment.location
-        freeze_known(program.block, segment.operands)
-        if KEPT_STATES in segment.attributes:
-            program.attributes[KEPT_STATES] = segment.attributes[KEPT_STATES]
-        _set_distinct_names(program)
-        module.body.block.add_op(program)
+        module.body.block.add_op(make_program(segment))
+
+
+def make_program(segment: SegmentOp) -> ProgramOp:
+    """Create a program from a copy of the operators of ``segment``. Names of results distinguish the operators."""
+    program = ProgramOp(segment.sym_name.data, segment.operand_types, segment.result_types, segment.circle.clone())
+    program.location = segment.location
+    freeze_known(program.block, segment.operands)
+    if KEPT_STATES in segment.attributes:
+        program.attributes[KEPT_STATES] = segment.attributes[KEPT_STATES]
+    _set_distinct_names(program)
+    return program
 
 
 def distinct_names(block: Block) -> list[tuple[str, ...]]:

@@ -122,9 +122,6 @@ def parse_manifest(data: bytes) -> Manifest:
     plan = document.get(_PLAN_KEY)
     if plan is not None:
         check_member_path(plan)
-    value = document.get(_CONNECT_KEY, [])
-    if not isinstance(value, list) or not all(isinstance(item, dict) and "from" in item for item in value):
-        raise PackageError(f"{_CONNECT_KEY!r} in {MANIFEST_PATH} must be a list of objects with 'from' and 'to'")
     manifest = Manifest(
         models,
         _strings(document, "model-types"),
@@ -132,14 +129,10 @@ def parse_manifest(data: bytes) -> Manifest:
         plan,
         _io_indices(document, _INPUTS_KEY),
         _io_indices(document, _OUTPUTS_KEY),
-        tuple(Connection(parse_io_index(item["from"], _CONNECT_KEY), _io_indices(item, "to")) for item in value),
+        _connections(document),
         _files(document),
     )
-    fed = {target for edge in manifest.connections for target in edge.targets}
-    if both := next((item for item in manifest.inputs if item in fed), None):
-        raise PackageError(f"{both} is an input of the package in {MANIFEST_PATH}, but {_CONNECT_KEY!r} feeds it")
-    if manifest.is_connected and not (manifest.inputs and manifest.outputs):
-        raise PackageError(f"{MANIFEST_PATH} connects models, so it must list {_INPUTS_KEY!r} and {_OUTPUTS_KEY!r}")
+    _check_connections(manifest)
     return manifest
 
 
@@ -173,11 +166,26 @@ def _files(document: Mapping[str, Any]) -> dict[str, str]:
     return {check_member_path(path): digest for path, digest in value.items()}
 
 
+def _check_connections(manifest: Manifest) -> None:
+    fed = {target for edge in manifest.connections for target in edge.targets}
+    if both := next((item for item in manifest.inputs if item in fed), None):
+        raise PackageError(f"{both} is an input of the package in {MANIFEST_PATH}, but {_CONNECT_KEY!r} feeds it")
+    if manifest.is_connected and not (manifest.inputs and manifest.outputs):
+        raise PackageError(f"{MANIFEST_PATH} connects models, so it must list {_INPUTS_KEY!r} and {_OUTPUTS_KEY!r}")
+
+
 def _io_indices(document: Mapping[str, Any], key: str) -> tuple[IoIndex, ...]:
     found = tuple(parse_io_index(text, key) for text in _strings(document, key))
     if len(set(found)) != len(found):
         raise PackageError(f"{key!r} in {MANIFEST_PATH} lists something twice")
     return found
+
+
+def _connections(document: Mapping[str, Any]) -> tuple[Connection, ...]:
+    value = document.get(_CONNECT_KEY, [])
+    if not isinstance(value, list) or not all(isinstance(item, dict) and "from" in item for item in value):
+        raise PackageError(f"{_CONNECT_KEY!r} in {MANIFEST_PATH} must be a list of objects with 'from' and 'to'")
+    return tuple(Connection(parse_io_index(item["from"], _CONNECT_KEY), _io_indices(item, "to")) for item in value)
 
 
 def parse_io_index(text: Any, key: str) -> IoIndex:

@@ -296,13 +296,7 @@ def _write_folder(members: Mapping[str, bytes], target: Path) -> None:
         present = list(entries(target))
         for name in unknown_entries(target):
             if name not in members:
-                source = target / name
-                place = new / name
-                place.parent.mkdir(parents=True, exist_ok=True)
-                try:
-                    os.link(source, place, follow_symlinks=False)
-                except OSError:  # a file system without links
-                    shutil.copy2(source, place, follow_symlinks=False)
+                _link_or_copy(target / name, new / name)
         for folder, _, _ in os.walk(new):
             sync_folder(folder)
         replaced = target.is_dir()
@@ -319,6 +313,14 @@ def _write_folder(members: Mapping[str, bytes], target: Path) -> None:
             _remove(old, present)
     finally:
         shutil.rmtree(new, ignore_errors=True)
+
+
+def _link_or_copy(file: Path, place: Path) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(file, place, follow_symlinks=False)
+    except OSError:  # a file system without links
+        shutil.copy2(file, place, follow_symlinks=False)
 
 
 def _remove(folder: Path, names: Iterable[str]) -> None:

@@ -251,11 +251,7 @@ def _read(view: memoryview) -> Container:
     (hardware, flags, arena_bytes, source_hash, compiler), sections = _read_header(view)
     inputs, outputs = _read_tensors(bytes(sections[SectionKind.TENSORS]))
     metadata = _parse(sections[SectionKind.METADATA], "metadata")
-    stored = metadata.pop("target_digest", None)
-    _check_metadata(metadata)
-    if not isinstance(stored, str) or not re.fullmatch("[0-9a-fA-F]{64}", stored):
-        raise PackageError("metadata key 'target_digest' must be 64 hexadecimal digits")
-    digest = bytes.fromhex(stored)
+    digest = _take_digest(metadata)
     if hardware_id(digest) != hardware:
         raise PackageError("the header's hardware id does not belong to the target digest")
     container = Container(
@@ -457,6 +453,14 @@ def _read_map(body: memoryview | None) -> tuple[MapEntry, ...]:
 
 def _naturals(values: Sequence[object]) -> bool:
     return all(type(value) is int and 0 <= value < 1 << 63 for value in values)
+
+
+def _take_digest(metadata: dict[str, Any]) -> bytes:
+    digest = metadata.pop("target_digest", None)
+    _check_metadata(metadata)
+    if not isinstance(digest, str) or not re.fullmatch("[0-9a-fA-F]{64}", digest):
+        raise PackageError("metadata key 'target_digest' must be 64 hexadecimal digits")
+    return bytes.fromhex(digest)
 
 
 def _check_metadata(metadata: Mapping[str, Any]) -> None:

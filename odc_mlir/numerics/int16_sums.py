@@ -76,10 +76,7 @@ def table_sum(function: Function, in_scale: float, out_scale: float) -> TableSum
     before = np.zeros(_CODES.shape, np.int64)  # results of the coarser tables for all codes
     for place in range(_MOST):
         entries = _entries(exact, before, place)
-        found, reach = entries.copy(), len(entries) // 8
-        found[_ZERO : _ZERO + reach] = found[_ZERO + reach]
-        found[_ZERO - reach : _ZERO] = found[_ZERO - reach]
-        last, more = _table(entries), _table(found)
+        last, more = _table(entries), _table(_constant_near_zero(entries))
         if last is not None:
             error = int(np.abs(_limited(_added(before, last, _CODES, place) + exact.base) - wanted).max())
             if error < least:
@@ -128,6 +125,13 @@ def _entries(exact: _Exact, before: NDArray[np.int64], place: int) -> NDArray[np
     found: NDArray[np.int64] = _limited(round_half_away(entries)).astype(np.int64)
     if place:
         found[[0, -1]] = 0
+    return found
+
+
+def _constant_near_zero(entries: NDArray[np.int64]) -> NDArray[np.int64]:
+    found, reach = entries.copy(), len(entries) // 8
+    found[_ZERO : _ZERO + reach] = found[_ZERO + reach]
+    found[_ZERO - reach : _ZERO] = found[_ZERO - reach]
     return found
 
 

@@ -36,10 +36,7 @@ def check_structure(node: Node) -> None:
     """Raise ModelError for a wrong number of operands or results, or for a missing operand."""
     check_counts(node, node.spec.operands, len(node.operands), "operand")
     check_counts(node, node.spec.results, len(node.results), "result")
-    for index, info in enumerate(node.operands):
-        described = _described(node.spec.operands, index)
-        if info is None and not (described and described.optional):
-            raise node.error(f"operand {index} ({node.spec.operand_name(index)}) is required, found none")
+    _check_omitted(node)
 
 
 def check_counts(node: Node, described: Sequence[Operand], found: int, what: str) -> None:
@@ -71,6 +68,13 @@ def type_text(type: ResultType) -> str:
     """Return the text of a type: ``float32[1, ?, 3]``, or ``float32[...]`` for an unknown rank."""
     dims = "..." if type.shape is None else ", ".join("?" if d is None else str(d) for d in type.shape)
     return f"{type.dtype}[{dims}]"
+
+
+def _check_omitted(node: Node) -> None:
+    for index, info in enumerate(node.operands):
+        described = _described(node.spec.operands, index)
+        if info is None and not (described and described.optional):
+            raise node.error(f"operand {index} ({node.spec.operand_name(index)}) is required, found none")
 
 
 def _described(operands: Sequence[Operand], index: int) -> Operand | None:

@@ -37,12 +37,7 @@ def check_quantisation(node: Node) -> None:
     if node.spec.quant.kind is QuantKind.SAME and node.spec.name not in _REQUANTISING:
         _check_moved(node)
     if node.spec.name not in _READING_ALL:
-        for place, found in _computed(node):
-            if found.quant is None or found.quant.per_tensor or _is_factor(node, place):
-                continue
-            if node.spec.name in (*_VIEWS, "TRANSPOSE") and _axis_is_kept(node):
-                continue
-            raise node.error(f"tensor {found.name!r} has {len(found.quant.scales)} scales; one is allowed here")
+        _check_scales(node)
         _check_plain(node)
 
 
@@ -64,6 +59,15 @@ def _check_moved(node: Node) -> None:
                 f"{first.name!r} and {other.name!r} have different scales or zero points; they must be equal",
                 hint="requantise one of them before this operator",
             )
+
+
+def _check_scales(node: Node) -> None:
+    for index, info in _computed(node):
+        if info.quant is None or info.quant.per_tensor or _is_factor(node, index):
+            continue
+        if node.spec.name in (*_VIEWS, "TRANSPOSE") and _axis_is_kept(node):
+            continue
+        raise node.error(f"tensor {info.name!r} has {len(info.quant.scales)} scales; one is allowed here")
 
 
 def _computed(node: Node) -> Iterator[tuple[int | None, TensorInfo]]:

@@ -136,15 +136,7 @@ class _Walk:
     def _end(self, event: TraceEvent) -> Continuation:
         own = _OF_QUEUE.get(event.queue, "latency")
         self._cover(event.done, event.ended, "lanes")
-        # Time is lost to shared resources. The slowest resource causes the rest.
-        causes: dict[str, float] = defaultdict(float)
-        for resource, cycles in event.lost.items():
-            causes[_OF_RESOURCE[Resource(resource)]] += cycles
-        alone = "latency" if event.queue in (Queue.LOAD, Queue.STORE, Queue.XFER) else own
-        causes[alone if event.bound is None else _OF_RESOURCE[event.bound]] += max(
-            0.0, event.done - event.began - sum(event.lost.values())
-        )
-        self._cover(event.began, event.done, dict(causes))
+        self._cover(event.began, event.done, _phase(event, own))
         earlier = self.before.get(id(event))
         if earlier is not None and event.began > event.started + _SAME and abs(earlier.ended - event.began) < _SAME:
             return self._end, earlier
@@ -180,6 +172,18 @@ class _Walk:
             if id(other) not in self.seen:
                 return other
         return None
+
+
+def _phase(event: TraceEvent, own: str) -> dict[str, float]:
+    """Divide a phase by cause: time lost to shared resources, and the rest, which the slowest resource causes."""
+    causes: dict[str, float] = defaultdict(float)
+    for resource, cycles in event.lost.items():
+        causes[_OF_RESOURCE[Resource(resource)]] += cycles
+    alone = "latency" if event.queue in (Queue.LOAD, Queue.STORE, Queue.XFER) else own
+    causes[alone if event.bound is None else _OF_RESOURCE[event.bound]] += max(
+        0.0, event.done - event.began - sum(event.lost.values())
+    )
+    return dict(causes)
 
 
 def _instant(cycle: float) -> int:

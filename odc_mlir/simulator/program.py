@@ -129,28 +129,13 @@ def load(
             location=location,
             hint="compile the model again",
         )
-    needed = sum(contents.region_bytes[r] for r in (Region.ARENA, Region.INPUTS, Region.OUTPUTS))
-    if needed > npu.sram.capacity_bytes:
-        raise PackageError(
-            f"arena, inputs and outputs take {needed} bytes, {npu.name} has {npu.sram.capacity_bytes} of SRAM",
-            location=location,
-        )
+    _check_sizes(contents, npu, location)
     try:
         code = read_code(contents.code)
         _check_structure(code, npu)
     except (SimulationError, UnsupportedError) as error:
         raise type(error)(error.message, location=location, hint=error.hint) from None
-    count = len(code.instructions)
-    taken = bytearray(count)
-    for entry in contents.operators:
-        for first, length in entry.ranges:
-            if first + length > count or length < 1 or any(taken[first : first + length]):
-                raise PackageError(
-                    f"the map gives instructions {first}..{first + length - 1} of {count} to {entry.name!r}"
-                    " or gives them twice",
-                    location=location,
-                )
-            taken[first : first + length] = b"\1" * length
+    _check_map(contents, len(code.instructions), location)
     return Program(contents, npu, memory, code)
 
 
@@ -169,6 +154,15 @@ def _resolve(contents: Container, target: Target | str | os.PathLike[str] | None
         location=location,
         hint=f"give its description; known are {', '.join(targets.names())}",
     )
+
+
+def _check_sizes(contents: Container, target: Target, location: str | None) -> None:
+    needed = sum(contents.region_bytes[r] for r in (Region.ARENA, Region.INPUTS, Region.OUTPUTS))
+    if needed > target.sram.capacity_bytes:
+        raise PackageError(
+            f"arena, inputs and outputs take {needed} bytes, {target.name} has {target.sram.capacity_bytes} of SRAM",
+            location=location,
+        )
 
 
 def _check_structure(code: Code, target: Target) -> None:
@@ -202,3 +196,16 @@ def _check_structure(code: Code, target: Target) -> None:
         elif instr.mnemonic == "halt":
             return
     raise SimulationError("the program has no halt" if loop is None else "the program ends inside a loop")
+
+
+def _check_map(contents: Container, count: int, location: str | None) -> None:
+    taken = bytearray(count)
+    for entry in contents.operators:
+        for first, length in entry.ranges:
+            if first + length > count or length < 1 or any(taken[first : first + length]):
+                raise PackageError(
+                    f"the map gives instructions {first}..{first + length - 1} of {count} to {entry.name!r}"
+                    " or gives them twice",
+                    location=location,
+                )
+            taken[first : first + length] = b"\1" * length

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from io import StringIO
 from typing import IO, Any, Literal
 
@@ -152,9 +152,7 @@ class OdcPrinter(Printer):
         if string.isascii():
             self.print_bytes_literal(string.encode())
             return
-        escaped = "".join(
-            c if c not in '"\\' and c.isprintable() else "".join(f"\\{byte:02X}" for byte in c.encode()) for c in string
-        )
+        escaped = "".join(c if c not in '"\\' and c.isprintable() else _escape(c) for c in string)
         self.print_string(f'"{escaped}"')
 
 
@@ -174,6 +172,11 @@ class _LimitedText(StringIO):
         if self._left < 0:
             raise _TooLongError
         return super().write(text)
+
+
+def _escape(character: str) -> str:
+    """Escape a quote, backslash or unprintable character by MLIR's hexadecimal escapes of UTF-8 bytes."""
+    return "".join(f"\\{byte:02X}" for byte in character.encode())
 
 
 # A tensor type without strings, with nested angle brackets as in tensor<4x!quant.uniform<i8<-127:127>:f32, 0.5>>. Equal
@@ -377,12 +380,7 @@ def write_module(
     stream.write(body.getvalue())
     stream.write("\n")
     if written:
-        stream.write("\n{-#\n  dialect_resources: {\n    circle: {")
-        separator = "\n      "
-        for item in written:
-            stream.write(f'{separator}{item.handle}: "{resource_text(item)}"')
-            separator = ",\n      "
-        stream.write("\n    }\n  }\n#-}\n")
+        _write_resources(written, stream)
 
 
 def module_text(module: Operation, **options: Any) -> str:
@@ -390,3 +388,12 @@ def module_text(module: Operation, **options: Any) -> str:
     text = StringIO()
     write_module(module, text, **options)
     return text.getvalue()
+
+
+def _write_resources(blobs: Sequence[Blob], stream: IO[str]) -> None:
+    stream.write("\n{-#\n  dialect_resources: {\n    circle: {")
+    separator = "\n      "
+    for blob in blobs:
+        stream.write(f'{separator}{blob.handle}: "{resource_text(blob)}"')
+        separator = ",\n      "
+    stream.write("\n    }\n  }\n#-}\n")

@@ -281,6 +281,13 @@ def _recorded_on(
     return [random_inputs(wanted, _SEED + number, limits) for number in range(count)]
 
 
+def _check_sizes(text: str, outputs: list[list[Array]]) -> None:
+    for index, room in _parse_sizes(text, len(outputs[0]) if outputs else None).items():
+        for record in outputs:
+            if record[index].nbytes > room:
+                raise InputError(f"output {index} has {record[index].nbytes} bytes, --output_sizes gives it {room}")
+
+
 def _parse_sizes(text: str, count: int | None) -> dict[int, int]:
     if not text:
         return {}
@@ -420,10 +427,7 @@ def _write_results(run: Run, outputs: list[list[Array]], tensors: list[dict[str,
     if arguments.force_float:
         infos = run.executor.graph.output_infos()
         outputs[:] = [list(map(to_reals, infos, record)) for record in outputs]
-    for index, room in _parse_sizes(arguments.output_sizes, len(outputs[0]) if outputs else None).items():
-        for given in outputs:
-            if given[index].nbytes > room:
-                raise InputError(f"output {index} has {given[index].nbytes} bytes, --output_sizes gives it {room}")
+    _check_sizes(arguments.output_sizes, outputs)
     if arguments.output_shape:
         outputs = _reshaped(arguments.output_shape, [list(record) for record in outputs])
     files = arguments.files

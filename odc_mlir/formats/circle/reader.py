@@ -298,11 +298,7 @@ def check_model(model: Model) -> None:
     for position, (_, buffer) in enumerate(model.metadata):
         check_index(buffer, len(model.buffers), f"metadata[{position}].buffer", "a buffer")
     for position, signature in enumerate(model.signatures):
-        path = f"signature_defs[{position}]"
-        check_index(signature.subgraph, len(model.subgraphs), f"{path}.subgraph_index", "a subgraph")
-        count = len(model.subgraphs[signature.subgraph].tensors)
-        check_indices(signature.inputs.values(), count, f"{path}.inputs", "a tensor")
-        check_indices(signature.outputs.values(), count, f"{path}.outputs", "a tensor")
+        _check_signature(model, signature, f"signature_defs[{position}]")
     for index, subgraph in enumerate(model.subgraphs):
         with within(f"subgraphs[{index}]"):
             _check_subgraph(model, subgraph)
@@ -321,6 +317,13 @@ def check_indices(indices: Iterable[int], count: int, field: str, things: str, *
     for position, index in enumerate(indices):
         if not low <= index < count:
             check_index(index, count, f"{field}[{position}]", things, low=low)
+
+
+def _check_signature(model: Model, signature: Signature, path: str) -> None:
+    check_index(signature.subgraph, len(model.subgraphs), f"{path}.subgraph_index", "a subgraph")
+    count = len(model.subgraphs[signature.subgraph].tensors)
+    check_indices(signature.inputs.values(), count, f"{path}.inputs", "a tensor")
+    check_indices(signature.outputs.values(), count, f"{path}.outputs", "a tensor")
 
 
 def _check_subgraph(model: Model, subgraph: SubGraph) -> None:

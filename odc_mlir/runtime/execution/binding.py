@@ -77,14 +77,7 @@ def _bind(position: int, info: TensorInfo, value: Any, resize: bool) -> Array:
     if not array.dtype.isnative:  # HDF5 and NPY files keep the byte order of the machine that wrote them
         array = array.astype(array.dtype.newbyteorder("="))
     if info.info.kind == "string" and array.dtype.kind in "SUO":
-        encoded = np.empty(array.shape, object)
-        for index, item in enumerate(array.ravel().tolist()):
-            if not isinstance(item, (str, bytes)):
-                raise InputError(
-                    f"input {position} holds {item!r:.40}; it must hold strings or bytes", tensor=info.name
-                )
-            encoded.reshape(-1)[index] = item.encode() if isinstance(item, str) else item
-        array = encoded
+        array = _strings(position, info, array)
     elif array.dtype != info.info.numpy:
         raise _misfit(position, info, array, hint=conversion(info, array))
     if not fits(info.shape, array.shape, resize=resize):
@@ -96,6 +89,16 @@ def _bind(position: int, info: TensorInfo, value: Any, resize: bool) -> Array:
     view = np.ascontiguousarray(array).reshape(array.shape).view()
     view.flags.writeable = False
     return view
+
+
+def _strings(position: int, info: TensorInfo, array: Array) -> Array:
+    """Encode text as UTF-8 bytes, the form of constants. Raises InputError for objects other than strings."""
+    encoded = np.empty(array.shape, object)
+    for index, value in enumerate(array.ravel().tolist()):
+        if not isinstance(value, (str, bytes)):
+            raise InputError(f"input {position} holds {value!r:.40}; it must hold strings or bytes", tensor=info.name)
+        encoded.reshape(-1)[index] = value.encode() if isinstance(value, str) else value
+    return encoded
 
 
 def conversion(info: TensorInfo, array: Array) -> str:

@@ -210,13 +210,7 @@ class Executor:
         prepared = self._prepared.get(shapes)
         if prepared is None:
             shaped = SpecializedGraph(self.graph, shapes, self._variants)
-            live = shaped.peak_bytes = sum(shaped.nbytes(index) for index in self.graph.sources)
-            for item, dead in zip(self.units, self._last_uses, strict=True):
-                live += sum(shaped.nbytes(index) for index in item.writes if index not in self._variable_infos)
-                inside = live + item.inner_bytes(shaped)
-                if inside > shaped.peak_bytes:
-                    shaped.peak_bytes, shaped.peak_name = inside, shaped.tensors[item.writes[0]].name
-                live -= sum(shaped.nbytes(index) for index in dead)
+            self._find_peak(shaped)
             self._calls.check_memory(shaped.peak_bytes, shaped.peak_name)
             threads = self._calls.context.threads
             is_large = threads is None and any(node.macs >= LARGE_MACS for node in shaped.nodes)
@@ -349,6 +343,15 @@ class Executor:
         if not isinstance(unit, OperatorUnit):
             return ()  # ``writes`` of other units already has the variables
         return tuple(index for index in self.graph.nodes[unit.index].written if index in self._variable_infos)
+
+    def _find_peak(self, shaped: SpecializedGraph) -> None:
+        live = shaped.peak_bytes = sum(shaped.nbytes(index) for index in self.graph.sources)
+        for unit, dead in zip(self.units, self._last_uses, strict=True):
+            live += sum(shaped.nbytes(index) for index in unit.writes if index not in self._variable_infos)
+            inside = live + unit.inner_bytes(shaped)
+            if inside > shaped.peak_bytes:
+                shaped.peak_bytes, shaped.peak_name = inside, shaped.tensors[unit.writes[0]].name
+            live -= sum(shaped.nbytes(index) for index in dead)
 
 
 class _Prepared(NamedTuple):

@@ -110,20 +110,23 @@ def build_graph(model: Model, subgraph: int = 0, *, custom_ops: CustomOps | None
     registry = default_custom_ops() if custom_ops is None else custom_ops
     graph = _GraphBuilder(ModelLocation.of(model), registry, {}).graph(model, subgraph)
     if states and subgraph == 0 and state_pairs.NAME in graph.metadata:
-        pairs = state_pairs.decode(graph.metadata[state_pairs.NAME])
-        places = state_pairs.positions(pairs, graph.input_infos(), graph.output_infos())
-        graph.states = tuple(
-            GraphState(
-                pair.input,
-                graph.inputs[source],
-                graph.outputs[place],
-                state_pairs.initial_bytes(pair, graph.tensors[graph.inputs[source]]),
-            )
-            for pair, (place, source) in zip(pairs, places, strict=True)
-        )
-        graph.outputs = state_pairs.others(graph.outputs, (place for place, _ in places))
-        graph.inputs = state_pairs.others(graph.inputs, (source for _, source in places))
+        _keep_states(graph, state_pairs.decode(graph.metadata[state_pairs.NAME]))
     return graph
+
+
+def _keep_states(graph: Graph, pairs: Sequence[state_pairs.StatePair]) -> None:
+    places = state_pairs.positions(pairs, graph.input_infos(), graph.output_infos())
+    graph.states = tuple(
+        GraphState(
+            pair.input,
+            graph.inputs[source],
+            graph.outputs[place],
+            state_pairs.initial_bytes(pair, graph.tensors[graph.inputs[source]]),
+        )
+        for pair, (place, source) in zip(pairs, places, strict=True)
+    )
+    graph.outputs = state_pairs.others(graph.outputs, (place for place, _ in places))
+    graph.inputs = state_pairs.others(graph.inputs, (source for _, source in places))
 
 
 class _GraphBuilder:
@@ -216,18 +219,21 @@ class _GraphBuilder:
         item.calls = {index: self._graphs[index] for index in _called([operator])}
         if operator.name == "RUN_MODEL":
             try:
-                site = self._site.target(option(item.node, "location"))
-                model = read_linked(site)
-                key = site.chain[-1], entry_of(model, item.node.options)
-                if key not in self._linked:
-                    self._linked[key] = _GraphBuilder(site, self._custom_ops, self._linked).graph(model, key[1])
-                item.calls = {RUN_MODEL_CALLEE: self._linked[key]}
+                item.calls = {RUN_MODEL_CALLEE: self._other_model(item.node)}
             except OdcError as error:
                 error.op, error.tensor = error.op or operator.label, error.tensor or item.node.name
                 raise
         item.node.callees = {
             index: Callee(graph.name, graph.input_infos(), graph.output_infos()) for index, graph in item.calls.items()
         }
+
+    def _other_model(self, node: Node) -> Graph:
+        site = self._site.target(option(node, "location"))
+        model = read_linked(site)
+        key = site.chain[-1], entry_of(model, node.options)
+        if key not in self._linked:
+            self._linked[key] = _GraphBuilder(site, self._custom_ops, self._linked).graph(model, key[1])
+        return self._linked[key]
 
 
 def _forget_doubtful_shapes(graph: Graph, record: SubGraph, *, is_entry: bool) -> None:

@@ -31,12 +31,17 @@ def gather(node: Node) -> Execute:
         check_elements(node, sizes, info.dtype)
         if batch == 0:
             return x.take(indices.reshape(-1), axis).reshape(sizes)
-        batches, outer = math.prod(x.shape[:batch]), math.prod(x.shape[batch:axis])
-        entries = x.reshape(batches, outer, x.shape[axis], math.prod(x.shape[axis + 1 :]))
-        taken = indices.reshape(batches, math.prod(indices.shape[batch:]))
-        return entries[np.arange(batches)[:, None, None], np.arange(outer)[:, None], taken[:, None, :]].reshape(sizes)
+        return _batched_take(x, indices, axis, batch).reshape(sizes)
 
     return common.computed(node, compute)
+
+
+def _batched_take(x: Array, indices: Array, axis: int, batch: int) -> Array:
+    """Return the elements of batch entries of ``x`` at the indices of the entry: ``[batches, outer, taken, inner]``."""
+    batches, outer = math.prod(x.shape[:batch]), math.prod(x.shape[batch:axis])
+    entries = x.reshape(batches, outer, x.shape[axis], math.prod(x.shape[axis + 1 :]))
+    taken = indices.reshape(batches, math.prod(indices.shape[batch:]))
+    return entries[np.arange(batches)[:, None, None], np.arange(outer)[:, None], taken[:, None, :]]
 
 
 def _gather_blocks(node: Node) -> Execute:

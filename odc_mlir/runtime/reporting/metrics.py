@@ -148,28 +148,34 @@ class ErrorMeter:
         """Return the metrics over everything added so far."""
         if not self._finite:
             return Errors(self._elements, self._differing)
-        mean = _mean(self._largest)
-        lengths = math.sqrt(self._reference_squares) * math.sqrt(self._other_squares)
         return Errors(
             elements=self._elements,
             differing=self._differing,
             max_abs=self._max_abs,
             mae=self._absolute / self._finite,
             mape_percent=100.0 * self._relative / self._nonzero if self._nonzero else None,
-            mpeir=None if mean is None else mean / (self._interval or interval_of(*self._ends) or 1.0),
+            mpeir=self._mpeir(),
             mse=self._squares / self._finite,
             sqnr_db=self._sqnr(),
-            cosine=max(-1.0, min(1.0, self._products / lengths)) if lengths else None,
+            cosine=self._cosine(),
             top1_match=_mean(self._matches[1]),
             top5_match=_mean(self._matches[5]),
             tae=self._absolute / self._records,
             srmse=math.sqrt(self._squares / self._finite) / self._scale if self._scale else None,
         )
 
+    def _mpeir(self) -> float | None:
+        mean = _mean(self._largest)
+        return None if mean is None else mean / (self._interval or interval_of(*self._ends) or 1.0)
+
     def _sqnr(self) -> float | None:
         if not self._squares or not self._reference_squares:
             return None
         return 10.0 * math.log10(self._reference_squares / self._squares)
+
+    def _cosine(self) -> float | None:
+        lengths = math.sqrt(self._reference_squares) * math.sqrt(self._other_squares)
+        return max(-1.0, min(1.0, self._products / lengths)) if lengths else None
 
 
 # Intervals of results by operator, if the definition of the operator determines the range.

@@ -56,11 +56,7 @@ class NpuRollLoopsPass(ProgramPass):
         memories = _Memories(job.block, homes)
         for loop in find_loops(issues, job.target.fetch.loop_buffer_bytes):
             _roll(program, issues, loop, memories, homes)
-        for op in memories.buffers:
-            made = op.results[0]
-            type_ = made.type
-            if made.first_use is None and isinstance(type_, BufferType) and type_.space in npu_isa.LOCAL_SPACES:
-                Rewriter.erase_op(op)
+        memories.drop_unused_slots()
 
 
 _DECLARATIONS = (npu_isa.BufferOp, npu_isa.MemoryOp)
@@ -133,6 +129,13 @@ class _Memories:
             self.block.insert_op_before(made, next(iter(self.block.ops)))
             self._whole[space] = made
         return self._whole[space].buffer
+
+    def drop_unused_slots(self) -> None:
+        for op in self.buffers:
+            made = op.results[0]
+            type_ = made.type
+            if made.first_use is None and isinstance(type_, BufferType) and type_.space in npu_isa.LOCAL_SPACES:
+                Rewriter.erase_op(op)
 
 
 def _roll(

@@ -124,14 +124,10 @@ def problem_of(
     items = [_item(op, work, tensors, host) for op, work in zip(found, works, strict=True)]
     last = placement.main_function(module).body.block.last_op
     results = tensors.numbers(last.operands) if last is not None else ()
-    units: dict[object, list[int]] = {}
-    for index, item in enumerate(found):
-        group = item.attributes.get(placement.GROUP)
-        units.setdefault(group if isinstance(group, IntegerAttr) else index, []).append(index)
     return PlacementProblem(
         items,
         dependencies(found),
-        [tuple(members) for members in units.values()],
+        _units(found),
         tensors.sizes,
         frozenset(results),
         host,
@@ -178,6 +174,15 @@ def _item(op: CircleOp, work: OperatorCost | None, tensors: _Tensors, host: Host
         node.macs,
         tensors.numbers([op.operands[index] for index in node.mutated]),
     )
+
+
+def _units(found: Sequence[CircleOp]) -> list[tuple[int, ...]]:
+    """Return the sets of operators that are placed together, in program order: groups and single operators."""
+    units: dict[object, list[int]] = {}
+    for index, op in enumerate(found):
+        group = op.attributes.get(placement.GROUP)
+        units.setdefault(group if isinstance(group, IntegerAttr) else index, []).append(index)
+    return [tuple(members) for members in units.values()]
 
 
 def _record(result: PlacementChoice) -> DictionaryAttr:

@@ -20,6 +20,8 @@ Rejects types that no operator converts, unknown shapes, and tensors without a s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute, SSAValue
@@ -52,18 +54,17 @@ class OdcVerifyBoundariesPass(ModulePass):
                     made = _cast(value, argument.type, segment)
                     Rewriter.insert_op(made, InsertPoint.before(segment))
                     segment.operands[index] = made.results[0]
-            last = segment.circle_block.last_op
-            if not isinstance(last, YieldOp):
-                raise CompileError("the circle body has no results", location=segment.sym_name.data)
-            for result, inside in zip(tuple(segment.results), tuple(last.operands), strict=True):
+            for result, inside in zip(tuple(segment.results), _yielded(segment), strict=True):
                 _check(segment, inside)
                 if result.type != inside.type:
-                    outside, uses = result.type, list(result.uses)
-                    changed = Rewriter.replace_value_with_new_type(result, inside.type)
-                    back = _cast(changed, outside, segment)
-                    Rewriter.insert_op(back, InsertPoint.after(segment))
-                    for use in uses:
-                        use.operation.operands[use.index] = back.results[0]
+                    _cast_behind(segment, result, inside.type)
+
+
+def _yielded(segment: SegmentOp) -> Sequence[SSAValue]:
+    last = segment.circle_block.last_op
+    if not isinstance(last, YieldOp):
+        raise CompileError("the circle body has no results", location=segment.sym_name.data)
+    return tuple(last.operands)
 
 
 def _check(segment: SegmentOp, value: SSAValue) -> None:
@@ -98,3 +99,12 @@ def _cast(value: SSAValue, wanted: Attribute, segment: SegmentOp) -> CircleOp:
         )
     place_on_host(made, CAST_REASON)
     return made
+
+
+def _cast_behind(segment: SegmentOp, result: SSAValue, inside: Attribute) -> None:
+    outside, uses = result.type, list(result.uses)
+    changed = Rewriter.replace_value_with_new_type(result, inside)
+    made = _cast(changed, outside, segment)
+    Rewriter.insert_op(made, InsertPoint.after(segment))
+    for use in uses:
+        use.operation.operands[use.index] = made.results[0]

@@ -108,12 +108,7 @@ class Propagation:
             if op.SPEC.quant.biases:
                 ir.assign(op, ir.OPERANDS, self._with_room_for_sums(op, _needs(op)))
             if op.SPEC.quant.states:
-                needs = _needs(op)
-                for index in op.SPEC.quant.states:
-                    variable = op.operands[index].owner if index < len(op.operands) else None
-                    if isinstance(variable, VariableOp):
-                        ir.assign(variable, ir.RESULTS, [needs[index]])
-                op.properties["intermediates"] = ArrayAttr(_sums_of_gates(op))
+                self._type_states(op)
 
     def _form_groups(self) -> None:
         given = read_given(self._function)
@@ -245,6 +240,14 @@ class Propagation:
             among.difference_update(apart)
         for op in among:
             ir.keep_float(op, "all operators before and after it stay float", op.SPEC.quant.left)
+
+    def _type_states(self, op: CircleOp) -> None:
+        needs = _needs(op)
+        for index in op.SPEC.quant.states:
+            variable = op.operands[index].owner if index < len(op.operands) else None
+            if isinstance(variable, VariableOp):
+                ir.assign(variable, ir.RESULTS, [needs[index]])
+        op.properties["intermediates"] = ArrayAttr(_sums_of_gates(op))
 
     def _make_result_coarser(self, op: CircleOp) -> bool:
         group = self._groups.of(op.results[0])

@@ -587,13 +587,18 @@ class Pair:
         return {value_name(value): factors for value, factors in found.items() if (factors != 1).any()}
 
     def _by_element(self, labels: Labels) -> Floats:
-        for axis in range(labels.ndim - 1):  # axes with equal labels, except the last, broadcast
-            first = labels.take([0], axis)
-            if np.array_equal(np.broadcast_to(first, labels.shape), labels):
-                labels = first
-        while labels.ndim > 1 and labels.shape[0] == 1:
-            labels = labels[0]
-        return np.concatenate([[1.0], self.front.factors])[labels.astype(np.int64)]
+        return np.concatenate([[1.0], self.front.factors])[_narrowed(labels).astype(np.int64)]
+
+
+def _narrowed(labels: Labels) -> Labels:
+    """Reduce axes with equal labels, except the last axis, to extent 1, and drop leading extents of 1."""
+    for axis in range(labels.ndim - 1):
+        first = labels.take([0], axis)
+        if np.array_equal(np.broadcast_to(first, labels.shape), labels):
+            labels = first
+    while labels.ndim > 1 and labels.shape[0] == 1:
+        labels = labels[0]
+    return labels
 
 
 def channel_factors(front: Floats, back: Floats, alpha: float = 0.5) -> Floats:

@@ -455,10 +455,7 @@ def _give_states(found: Unrolled, whole: SSAValue, members: set[CircleOp], rewri
         uses = [use for use in state.uses if use.operation not in members]
         if not uses:
             continue
-        name, one = value_name(state), (1, *(rewriting.static_shape_of(whole) or ())[1:])
-        begin, size = rewriting.indices([number, 0, 0], f"{name}/begin"), rewriting.indices(one, f"{name}/size")
-        cut = rewriting.part("SLICE", [whole, begin.result, size.result], state, "row", one)
-        row = [begin, size, cut, *rewriting.reshaped(cut.results[0], state)]
+        row = _step_of(whole, number, state)
         rewriter.insert(row, InsertPoint.after(whole.owner) if isinstance(whole.owner, Operation) else None)
         for use in uses:
             use.operation.operands[use.index] = row[-1].results[0]
@@ -474,6 +471,13 @@ def _joined(found: Unrolled, shape: tuple[int, ...] | None) -> CircleOp | None:
         if tuple(op.operands) == found.states and rewriting.static_shape_of(op.results[0]) == shape:
             return op
     return None
+
+
+def _step_of(whole: SSAValue, number: int, state: SSAValue) -> list[Operation]:
+    name, one = value_name(state), (1, *(rewriting.static_shape_of(whole) or ())[1:])
+    begin, size = rewriting.indices([number, 0, 0], f"{name}/begin"), rewriting.indices(one, f"{name}/size")
+    cut = rewriting.part("SLICE", [whole, begin.result, size.result], state, "row", one)
+    return [begin, size, cut, *rewriting.reshaped(cut.results[0], state)]
 
 
 class Rotary(rewriting.OperatorPattern):

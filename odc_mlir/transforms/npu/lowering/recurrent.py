@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from xdsl.ir import SSAValue
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle import CircleOp
@@ -49,13 +50,18 @@ class LowerLstm(LowerToNpu):
         )
         value = site.emit(made)
         for state, last in zip(states, (made.last_hidden, made.last_cell), strict=True):
-            for use in list(state.uses):
-                if isinstance(use.operation, YieldOp):
-                    use.operation.operands[use.index] = last
-                elif isinstance(use.operation, CircleOp) and use.operation is not site.op:
-                    raise CompileError(f"the variable {value_name(state)!r} has another user")
+            _give_back(site, state, last)
         site.finish_with([value])
 
 
 def _scales(factors: Sequence[Factor]) -> list[npu.ScaleAttr]:
     return [npu.ScaleAttr.of(factor.multiplier, factor.exponent) for factor in factors]
+
+
+def _give_back(site: Site, state: SSAValue, last: SSAValue) -> None:
+    """Make the program return ``last`` for the variable ``state``."""
+    for use in list(state.uses):
+        if isinstance(use.operation, YieldOp):
+            use.operation.operands[use.index] = last
+        elif isinstance(use.operation, CircleOp) and use.operation is not site.op:
+            raise CompileError(f"the variable {value_name(state)!r} has another user")

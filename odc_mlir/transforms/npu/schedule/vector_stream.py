@@ -121,11 +121,7 @@ class _Operand:
         offset = sum(f * s for f, s in zip(first, self.strides, strict=True))
         shape = tuple(c if s else 1 for c, s in zip(count, self.strides, strict=True))
         slot, empty = self.slots.get((offset, shape))
-        step, fields = self.item, {}
-        for level in range(3):
-            here = self.strides[-1 - level] != 0
-            fields[f"{self.name}_stride{level}"] = (step if level else 1) if here else 0
-            step *= count[-1 - level] if here else 1
+        fields = _block_strides(self.name, self.strides, count, self.item)
         return (slot, 0), fields, [self.transfer("load", first, shape, (slot, 0))] if empty else []
 
 
@@ -220,6 +216,15 @@ def vop_fields(layer: Layer[Elementwise]) -> dict[str, int | str]:
         fields |= scale_fields(name, scale)
     zeros = {"a_zero": op.a_zero.value.data, "b_zero": op.b_zero.value.data}
     return fields | zeros | {"kind": op.kind.data.value, "left_shift": op.left_shift.value.data}
+
+
+def _block_strides(name: str, strides: tuple[int, ...], count: tuple[int, ...], item: int) -> dict[str, int]:
+    step, fields = item, {}
+    for level in range(3):
+        here = strides[-1 - level] != 0
+        fields[f"{name}_stride{level}"] = (step if level else 1) if here else 0
+        step *= count[-1 - level] if here else 1
+    return fields
 
 
 class _ReducedPart(NamedTuple):

@@ -245,8 +245,7 @@ def _least_scale(op: CircleOp, needs: Sequence[Attribute], scale: float, most_st
         return scale
     if most_steps is not None and op.SPEC.quant.weights:
         scale = max(scale, math.prod(max(params.scales) for _, params in elements) / most_steps)
-    found = (np.abs(contents_of_bias(op, index)).max(initial=0.0) for index in op.SPEC.quant.biases)
-    ends, bias = [_end(*element) for element in elements], float(max(found, default=0.0))
+    ends, bias = [_end(*element) for element in elements], _largest_bias(op)
     total = depth * math.prod(ends)
     if total + bias <= scale * _LARGEST:
         return scale
@@ -300,6 +299,11 @@ def _largest_code(dtype: str, params: QuantParams) -> int:
     return max(max(high - zero, zero - low) for zero in params.zero_points)
 
 
+def _largest_bias(op: CircleOp) -> float:
+    found = (np.abs(contents_of_bias(op, index)).max(initial=0.0) for index in op.SPEC.quant.biases)
+    return float(max(found, default=0.0))
+
+
 def _depth(op: CircleOp) -> int | None:
     node, weights = node_of(op), op.SPEC.quant.weights
     if op.SPEC.name == "BATCH_MATMUL":
@@ -330,11 +334,16 @@ def refusal(
     if (refused := conditions.refusal(node)) is not None:
         return refused.message
     if used.reader == CPU:
-        from odc_mlir.transforms.native.lowering.operators import kernel_reason
-
-        reason = kernel_reason(node)
-        return None if reason is None or kernel_reason(node_of(op)) is not None else reason
+        return _refused_by_processors(node, node_of(op))
     return litert_refuses_node(node) if used.reader == LITERT else None
+
+
+def _refused_by_processors(node: Node, real: Node) -> str | None:
+    """Return the reason why native code lacks a kernel for ``node``, or None if it also lacks one for ``real``."""
+    from odc_mlir.transforms.native.lowering.operators import kernel_reason
+
+    seen = kernel_reason(node)
+    return None if seen is None or kernel_reason(real) is not None else seen
 
 
 def _linear_cell(op: CircleOp) -> str | None:
