@@ -66,23 +66,26 @@ class OptionProperty:
 
 
 @dataclass(frozen=True)
-class IntOption(OptionProperty):
-    type: IntegerType = i32
+class NumberOption(OptionProperty):
+    """An option that holds an integer of one width, or a float."""
 
-    def encode(self, value: int) -> Attribute:
-        return IntegerAttr(int(value), self.type)
+    type: Any = i32
 
-    def decode(self, attribute: IntegerAttr[IntegerType]) -> int:
+    def encode(self, value: float) -> Attribute:
+        return FloatAttr(to_float32(value), f32) if self.type == f32 else IntegerAttr(int(value), self.type)
+
+    def decode(self, attribute: Any) -> Any:
         return attribute.value.data
 
     def accepts(self, attribute: Attribute) -> bool:
-        return isinstance(attribute, IntegerAttr) and attribute.type == self.type
+        return isinstance(attribute, IntegerAttr | FloatAttr) and attribute.type == self.type
 
-    def print(self, printer: Printer, attribute: IntegerAttr[IntegerType]) -> None:
-        printer.print_string(str(attribute.value.data))
+    def print(self, printer: Printer, attribute: Any) -> None:
+        text = float_text if self.type == f32 else str
+        printer.print_string(text(attribute.value.data))
 
     def parse(self, parser: Parser) -> Attribute:
-        return self.encode(parse_integer(parser))
+        return self.encode(parse_float(parser) if self.type == f32 else parse_integer(parser))
 
     @property
     def kind(self) -> str:
@@ -107,26 +110,6 @@ class BoolOption(OptionProperty):
 
     def parse(self, parser: Parser) -> Attribute:
         return self.encode(parser.parse_boolean())
-
-
-@dataclass(frozen=True)
-class FloatOption(OptionProperty):
-    NOUN: ClassVar = "f32"
-
-    def encode(self, value: float) -> Attribute:
-        return FloatAttr(to_float32(value), f32)
-
-    def decode(self, attribute: FloatAttr[Any]) -> float:
-        return attribute.value.data
-
-    def accepts(self, attribute: Attribute) -> bool:
-        return isinstance(attribute, FloatAttr) and attribute.type == f32
-
-    def print(self, printer: Printer, attribute: FloatAttr[Any]) -> None:
-        printer.print_string(float_text(attribute.value.data))
-
-    def parse(self, parser: Parser) -> Attribute:
-        return self.encode(parse_float(parser))
 
 
 @dataclass(frozen=True)
@@ -253,7 +236,7 @@ class RawOption(OptionProperty):
 # Fields of an operator record that are not in its options table. `options_table` names the table in the file if it is
 # not the operator's own.
 RECORD_OPTIONS: tuple[OptionProperty, ...] = (
-    IntOption("version"),
+    NumberOption("version"),
     TextOption("custom_code"),
     TextOption("options_table"),
     BytesOption("custom_options"),
@@ -293,9 +276,8 @@ def _option(field: SchemaField, *, is_subgraph: bool) -> OptionProperty:
     if field.kind == "scalar":
         if field.type == "bool":
             return BoolOption(field.name, bool(field.default))
-        if field.type == "float":
-            return FloatOption(field.name, to_float32(field.default))
-        return IntOption(field.name, field.default, type=_integer_type(field.type))
+        default = to_float32(field.default) if field.type == "float" else field.default
+        return NumberOption(field.name, default, type=_number_type(field.type))
     if field.kind == "string":
         return TextOption(field.name, "")
     raise ValueError(f"options field {field.name} has the unsupported kind {field.kind}")
@@ -308,11 +290,13 @@ def _vector_option(field: SchemaField) -> OptionProperty:
         return ListOption(field.name, (), element=WordOption("", words=tuple(circle_schema().enums[field.type].codes)))
     if field.type == "bool":
         return ListOption(field.name, (), element=BoolOption(""))
-    return NumbersOption(field.name, (), type=f32 if field.type == "float" else _integer_type(field.type))
+    return NumbersOption(field.name, (), type=_number_type(field.type))
 
 
 _WIDTHS = {"byte": 8, "ubyte": 8, "short": 16, "ushort": 16, "int": 32, "uint": 32, "long": 64, "ulong": 64}
 
 
-def _integer_type(name: str) -> IntegerType:
+def _number_type(name: str) -> Attribute:
+    if name == "float":
+        return f32
     return IntegerType(_WIDTHS[name], Signedness.UNSIGNED if name.startswith("u") else Signedness.SIGNLESS)

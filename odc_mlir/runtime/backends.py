@@ -385,16 +385,15 @@ def graph_executor(
     context: Context | None = None,
     all_tensors: bool = False,
     strict: bool = False,
-    max_bytes: int | None = None,
-    resize: bool = False,
+    **options: Any,
 ) -> Executor:
     """Return an executor of ``graph`` on the backend ``host``, ``litert`` or ``onert``.
 
     ``context``: settings of our kernels. For LiteRT, ``all_tensors`` makes intermediate results visible, and ``strict``
-        makes a fallback to our kernels an error. Raises OptionError if the backend is not installed.
+        makes a fallback to our kernels an error. ``options``: see :class:`Executor`. Raises OptionError if the backend
+        is not installed.
     """
-    context = Context(custom_ops=graph.custom_ops) if context is None else context
-    options: dict[str, Any] = {"max_bytes": max_bytes, "resize": resize, "context": context}
+    options["context"] = Context(custom_ops=graph.custom_ops) if context is None else context
     if backend == "host":
         return HostExecutor(graph, **options)
     if backend == "onert":

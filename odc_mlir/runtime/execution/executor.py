@@ -386,17 +386,8 @@ def _straight(program: Sequence[tuple[Unit, Step | None, tuple[int, ...]]]) -> S
 class HostExecutor(Executor):
     """Executor that runs every operator of ``graph`` with host kernels, in stored order."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        *,
-        max_bytes: int | None = None,
-        resize: bool = False,
-        context: Context | None = None,
-        calls: Calls | None = None,
-    ) -> None:
-        units = operator_units(graph, range(len(graph.nodes)))
-        super().__init__(graph, units, max_bytes=max_bytes, resize=resize, context=context, calls=calls)
+    def __init__(self, graph: Graph, **options: Any) -> None:
+        super().__init__(graph, operator_units(graph, range(len(graph.nodes))), **options)
 
 
 def _show(watch: Watcher, frame: Frame, tensors: Iterable[int]) -> None:

@@ -314,10 +314,9 @@ class PlanExecutor(Executor):
         read: SegmentReader,
         *,
         strict: bool = False,
-        max_bytes: int | None = None,
-        resize: bool = False,
         context: Context | None = None,
         location: str = "plan.json",
+        **options: Any,
     ) -> None:
         check_plan(plan, graph, location)
         self.plan = plan
@@ -331,7 +330,7 @@ class PlanExecutor(Executor):
                 units.append(unit := SegmentUnit(step, graph, device, read, strict=strict))
                 if self._team is not None and isinstance(unit.program, base.DivisibleProgram):
                     unit.program.divide(self._team)
-        super().__init__(graph, units, max_bytes=max_bytes, resize=resize, context=context)
+        super().__init__(graph, units, context=context, **options)
         _log_failures(self.segments)
 
     def device_states(self) -> dict[int, Array]:

@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from xdsl.dialects.builtin import IntegerAttr, StringAttr, UnitAttr, i1, i32, i64
+from xdsl.dialects.builtin import IntegerAttr, StringAttr, UnitAttr, f32, i1, i32, i64
 from xdsl.ir import Attribute
 
 from odc_mlir.dialects.circle_options import (
     RECORD_OPTIONS,
     BoolOption,
     BytesOption,
-    FloatOption,
-    IntOption,
     ListOption,
+    NumberOption,
     NumbersOption,
     OptionProperty,
     SymbolOption,
@@ -28,9 +27,7 @@ from odc_mlir.support.floats import to_float32
 TABLES = [table for union in ("BuiltinOptions", "BuiltinOptions2") for table in circle_schema().unions[union].tags]
 
 SAMPLES: dict[type[OptionProperty], Any] = {
-    IntOption: 7,
     BoolOption: True,
-    FloatOption: to_float32(0.1),
     TextOption: 'a "b"',
     BytesOption: b"\0\1",
     SymbolOption: "main",
@@ -45,6 +42,8 @@ def _sample(option: OptionProperty) -> Any:
         return (_sample(option.element),)
     if isinstance(option, NumbersOption):
         return (2.0, -3.0) if str(option.type) == "f32" else (2, -3)
+    if isinstance(option, NumberOption):
+        return to_float32(0.1) if option.type == f32 else 7
     return SAMPLES[type(option)]
 
 
@@ -68,10 +67,10 @@ def test_schema_defaults_are_of_their_kind(option: OptionProperty) -> None:
 @pytest.mark.parametrize(
     ("option", "attribute"),
     [
-        (IntOption("a"), IntegerAttr(1, i64)),
-        (IntOption("a"), StringAttr("1")),
+        (NumberOption("a"), IntegerAttr(1, i64)),
+        (NumberOption("a"), StringAttr("1")),
         (BoolOption("a"), IntegerAttr(1, i32)),
-        (FloatOption("a"), IntegerAttr(1, i32)),
+        (NumberOption("a", type=f32), IntegerAttr(1, i32)),
         (WordOption("a", words=("x",)), StringAttr("y")),
         (TextOption("a"), IntegerAttr(1, i1)),
         (BytesOption("a"), StringAttr("x")),
