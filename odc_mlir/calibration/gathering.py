@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,32 +21,20 @@ DETAILED_EACH = 16
 _NO = np.zeros(1, np.bool_)
 
 
+@dataclass(slots=True, eq=False)
 class TensorGatherer:
     """Statistics of a tensor, with a buffer of ``room`` elements. Row i of the buffer belongs to run ``_runs[i]``."""
 
-    __slots__ = (
-        "_capacity",
-        "_direct",
-        "_fill",
-        "_last_run",
-        "_looked",
-        "_room",
-        "_rows",
-        "_runs",
-        "_shape",
-        "statistics",
-    )
-
-    def __init__(self, room: int) -> None:
-        self.statistics = TensorStatistics()
-        self._room = room
-        self._shape: Shape | None = None
-        self._rows: NDArray[np.float32] = np.empty(0, np.float32)
-        self._runs: NDArray[np.int64] = np.empty(0, np.int64)
-        self._fill = self._capacity = 0
-        self._direct = False
-        self._looked = 0  # number of values in the statistics
-        self._last_run = -1  # run of the last of these values
+    room: int
+    statistics: TensorStatistics = field(default_factory=TensorStatistics)
+    _shape: Shape | None = None
+    _rows: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
+    _runs: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    _fill: int = 0
+    _capacity: int = 0
+    _direct: bool = False
+    _looked: int = 0  # number of values in the statistics
+    _last_run: int = -1  # run of the last of these values
 
     def add(self, value: Array, run: int) -> None:
         """Add a value. The caller may change the array afterwards."""
@@ -65,7 +54,7 @@ class TensorGatherer:
     def _fit(self, value: Array) -> None:
         self.flush()
         self._shape = value.shape
-        self._capacity = self._room // max(1, value.size)
+        self._capacity = self.room // max(1, value.size)
         self._direct = self._capacity <= 1
         if not self._direct:
             self._rows = np.empty((self._capacity, *value.shape), np.float32)
@@ -105,6 +94,6 @@ class TensorGatherer:
 
     def successor(self) -> TensorGatherer:
         """Return an empty gatherer for further values. It continues the count of detailed values."""
-        found = TensorGatherer(self._room)
+        found = TensorGatherer(self.room)
         found._looked = self._looked + self._fill
         return found

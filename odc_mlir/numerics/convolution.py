@@ -237,8 +237,8 @@ def _taps_apart(x: NDArray[Any], tile: ResultTile, window: Window, in_zero: int,
     taps = np.zeros((*tile.shape, *window.kernel, x.shape[3]), dtype)
     for ky, kx in np.ndindex(*window.kernel):
         top, left = ky * window.dilation[0] - window.pads[0], kx * window.dilation[1] - window.pads[1]
-        to_rows, from_rows = _landing(rows.start, rows.stop, top, window.stride[0], x.shape[1])
-        to_columns, from_columns = _landing(columns.start, columns.stop, left, window.stride[1], x.shape[2])
+        to_rows, from_rows = landing(rows.start, rows.stop, top, window.stride[0], x.shape[1])
+        to_columns, from_columns = landing(columns.start, columns.stop, left, window.stride[1], x.shape[2])
         target = taps[:, to_rows, to_columns, ky, kx]
         np.subtract(x[images, from_rows, from_columns], in_zero, out=target, dtype=dtype)
     return taps
@@ -440,9 +440,9 @@ def _add_transposed(
         part = np.subtract(x[slice(*images), slice(*rows), slice(*columns)], in_zero, dtype=matrix.values.dtype)
         sums = matrix.product(part.reshape(-1, in_channels)).reshape(*part.shape[:3], kh, kw, channels)
         for ky in range(kh):
-            from_rows, to_rows = _landing(*rows, ky - pads[0], stride[0], output[0])
+            from_rows, to_rows = landing(*rows, ky - pads[0], stride[0], output[0])
             for kx in range(kw):
-                from_columns, to_columns = _landing(*columns, kx - pads[1], stride[1], output[1])
+                from_columns, to_columns = landing(*columns, kx - pads[1], stride[1], output[1])
                 out[slice(*images), to_rows, to_columns] += sums[:, from_rows, from_columns, ky, kx]
 
 
@@ -452,7 +452,7 @@ def _reaching(size: int, kernel: int, stride: int, pad: int, output: int) -> Pai
     return first, max(0, min(size, (output - 1 + pad) // stride + 1) - first)
 
 
-def _landing(first: int, last: int, offset: int, stride: int, size: int) -> tuple[slice, slice]:
+def landing(first: int, last: int, offset: int, stride: int, size: int) -> tuple[slice, slice]:
     """Return slices of the pixels that land in ``[0, size)``, counted from ``first``, and of the positions."""
     start = max(first, -(offset // stride))
     stop = min(last, (size - 1 - offset) // stride + 1)

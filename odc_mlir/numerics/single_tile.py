@@ -71,25 +71,16 @@ def tile_transposed(
     kernel = int(weights.shape[1]), int(weights.shape[2])
     turned = convolution.conv_filter(np.ascontiguousarray(weights[:, ::-1, ::-1]), largest, sums=kind)
     size = (shape[0], output[0] + kernel[0] - 1, output[1] + kernel[1] - 1)
-    places = [_landing(shape[1 + i], stride[i], kernel[i] - 1 - pads[i], size[1 + i]) for i in range(2)]
-    if shape[3] != turned.in_channels or None in places:
+    rows, columns = (
+        convolution.landing(0, shape[1 + i], kernel[i] - 1 - pads[i], stride[i], size[1 + i]) for i in range(2)
+    )
+    if shape[3] != turned.in_channels or not (rows[0].stop and columns[0].stop):
         return None
-    rows, columns = (place for place in places if place is not None)
     every = slice(None)
     image = _Image(size, (every, rows[1], columns[1]), (every, rows[0], columns[0]))
     result = (shape[0], *output)
     matrix, window = turned.groups[0], convolution.Window(kernel)
     return _convolution(shape, source, matrix, image, window, result, sums)
-
-
-def _landing(size: int, stride: int, first: int, room: int) -> tuple[slice, slice] | None:
-    """Return the input pixels ``i`` with ``i * stride + first`` in ``[0, room)``, and these positions, or None."""
-    begin = max(0, -(first // stride))
-    end = min(size, (room - 1 - first) // stride + 1)
-    if end <= begin:
-        return None
-    place = begin * stride + first
-    return slice(begin, end), slice(place, place + (end - 1 - begin) * stride + 1, stride)
 
 
 def tile_depthwise(

@@ -46,16 +46,6 @@ def transpose_volume_filter(w: NDArray[Any], dilation: Triple) -> tuple[convolut
     return tuple(convolution.transpose_filter(plane.transpose(2, 0, 1, 3), None) for plane in wide)
 
 
-def _overlapping(size: int, offset: int, stride: int, count: int) -> tuple[slice, slice]:
-    """Return the ``i`` below ``count`` with ``i * stride + offset`` in ``[0, size)``, and these positions."""
-    start = max(0, -(offset // stride))
-    stop = min(count, (size - 1 - offset) // stride + 1)
-    if stop <= start:
-        return slice(0, 0), slice(0, 0)
-    first = start * stride + offset
-    return slice(start, stop), slice(first, first + (stop - 1 - start) * stride + 1, stride)
-
-
 def _add_planes(out: NDArray[np.float32], x: NDArray[Any], convolve: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
     plane = max(math.prod(x.shape[2:]), math.prod(out.shape[2:]))
     for place in parts((*x.shape[:2], plane), (2,), _PLANES_ELEMENTS):
@@ -70,9 +60,8 @@ def conv3d(
     """Return sums ``[N, *output, O]`` of a convolution of ``x [N, D, H, W, C]`` with :func:`volume_filter`."""
     out = np.zeros((x.shape[0], *output, filters[0].out_channels), np.float32)
     for k, plane in enumerate(filters):
-        targets, sources = _overlapping(
-            x.shape[1], k * window.dilation[0] - window.before[0], window.stride[0], output[0]
-        )
+        offset = k * window.dilation[0] - window.before[0]
+        targets, sources = convolution.landing(0, output[0], offset, window.stride[0], x.shape[1])
         flat = window.plane(plane.kernel)
         _add_planes(out[:, targets], x[:, sources], partial(convolution.conv2d, weights=plane, window=flat))
     return out
@@ -89,7 +78,7 @@ def transpose_conv3d(
     out = np.zeros((x.shape[0], *output, filters[0].out_channels), np.float32)
     for k, plane in enumerate(filters):
         offset = k * window.dilation[0] - window.before[0]
-        sources, targets = _overlapping(output[0], offset, window.stride[0], x.shape[1])
+        sources, targets = convolution.landing(0, x.shape[1], offset, window.stride[0], output[0])
         stride, pads, size = window.stride[1:], window.before[1:], output[1:]
         convolve = partial(convolution.transpose_conv2d, weights=plane, stride=stride, pads=pads, output=size)
         _add_planes(out[:, targets], x[:, sources], convolve)

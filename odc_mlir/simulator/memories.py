@@ -7,6 +7,7 @@ semaphores. It also counts bytes, and the timeline converts bytes to time. Every
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,56 +24,33 @@ from odc_mlir.targets import MemoryMode, MemoryPort, Target
 PARAM_COLUMNS = 3  # bias, multiplier, exponent
 
 
+@dataclass(slots=True, eq=False)
 class SimulatedMemory:
     """One memory of ``size`` units: bytes, or entries of accumulators and parameters.
 
     ``data`` is None in timing-only runs. ``written`` marks units that have been written.
     """
 
-    __slots__ = (
-        "burst",
-        "data",
-        "high_water",
-        "log",
-        "moved",
-        "name",
-        "port",
-        "read_resource",
-        "region",
-        "size",
-        "unit_bytes",
-        "version",
-        "writable",
-        "write_resource",
-        "written",
-    )
+    name: str
+    size: int
+    data: NDArray[Any] | None = field(kw_only=True)
+    port: MemoryPort | None = None
+    read_resource: Resource | None = None
+    write_resource: Resource | None = None
+    writable: bool = True
+    unit_bytes: int = 1
+    region: Region | None = None
+    burst: int = field(init=False)
+    written: NDArray[np.bool_] | None = field(init=False)
+    log: AccessLog = field(init=False)
+    high_water: int = 0  # end of the last unit ever written
+    moved: int = 0  # units that the port transferred, in whole bursts
+    version: int = 0  # incremented by every write, to detect stale cached data
 
-    def __init__(
-        self,
-        name: str,
-        size: int,
-        *,
-        data: NDArray[Any] | None,
-        port: MemoryPort | None = None,
-        resources: tuple[Resource | None, Resource | None] = (None, None),
-        writable: bool = True,
-        unit_bytes: int = 1,
-        region: Region | None = None,
-    ) -> None:
-        self.name = name
-        self.region = region
-        self.unit_bytes = unit_bytes
-        self.size = size
-        self.data = data
-        self.port = port
-        self.burst = port.burst_bytes if port else 1
-        self.read_resource, self.write_resource = resources
-        self.writable = writable
-        self.written = None if data is None else np.zeros(size, np.bool_)
-        self.log = AccessLog(name)
-        self.high_water = 0  # end of the last unit ever written
-        self.moved = 0  # units that the port transferred, in whole bursts
-        self.version = 0  # incremented by every write, to detect stale cached data
+    def __post_init__(self) -> None:
+        self.burst = self.port.burst_bytes if self.port else 1
+        self.written = None if self.data is None else np.zeros(self.size, np.bool_)
+        self.log = AccessLog(self.name)
 
 
 class Memories:
@@ -90,18 +68,17 @@ class Memories:
         def bytes_of(size: int) -> NDArray[Any] | None:
             return np.zeros(size, np.uint8) if execute else None
 
-        sram = (Resource.SRAM, Resource.SRAM)
-        tile = (Resource.TILE_READ, Resource.TILE_WRITE)
+        sram: dict[str, Any] = {"port": target.sram, "read_resource": Resource.SRAM, "write_resource": Resource.SRAM}
+        flash: dict[str, Any] = {"port": target.offchip, "read_resource": Resource.OFFCHIP}
+        tile: dict[str, Any] = {"read_resource": Resource.TILE_READ, "write_resource": Resource.TILE_WRITE}
         local = target.local
-        offchip = memory == "flash"
         self.constants = SimulatedMemory(
             "constants",
             len(constants),
             data=np.frombuffer(constants, np.uint8) if execute else None,
-            port=target.offchip if offchip else target.sram,
-            resources=(Resource.OFFCHIP, None) if offchip else sram,
             writable=False,
             region=Region.CONSTANTS,
+            **(flash if memory == "flash" else sram),
         )
         if self.constants.written is not None:
             self.constants.written[:] = True
@@ -109,16 +86,17 @@ class Memories:
         for region in (Region.ARENA, Region.INPUTS, Region.OUTPUTS):
             size = sizes[region]
             self.regions[int(region)] = SimulatedMemory(
-                region.name.lower(), size, data=bytes_of(size), port=target.sram, resources=sram, region=region
+                region.name.lower(), size, data=bytes_of(size), region=region, **sram
             )
-        self.tile = SimulatedMemory("tile buffer", local.tile_bytes, data=bytes_of(local.tile_bytes), resources=tile)
+        self.tile = SimulatedMemory("tile buffer", local.tile_bytes, data=bytes_of(local.tile_bytes), **tile)
         self.weights = SimulatedMemory("weight buffer", local.weight_bytes, data=bytes_of(local.weight_bytes))
         self.tables = SimulatedMemory("table buffer", local.table_bytes, data=bytes_of(local.table_bytes))
         self.accumulators = SimulatedMemory(
             "accumulator buffer",
             local.accumulators,
             data=np.zeros(local.accumulators, np.int64) if execute else None,
-            resources=(Resource.ACCUMULATOR_READ, Resource.ACCUMULATOR_WRITE),
+            read_resource=Resource.ACCUMULATOR_READ,
+            write_resource=Resource.ACCUMULATOR_WRITE,
             unit_bytes=local.accumulator_bytes,
         )
         self.params = SimulatedMemory(
@@ -162,16 +140,13 @@ class Access:
         self._ports = ports
         self._check = check
         self._strict = strict
-        self._queue, self._position, self._clock, self._instruction = 0, 0, START, 0
-        self._own_reads: list[tuple[SimulatedMemory, Box]] = []
-        self.demands = [0.0] * len(Resource)
-        self.latency = self.shortest = 0.0
         self.touched: list[Touch] | None = None  # touched bytes of regions; None: not recorded
+        self.begin(0, 0, START, 0)
 
     def begin(self, queue: int, position: int, clock: Clock, instruction: int) -> None:
         """Begin an instruction. ``position`` is its index in ``queue``, ``instruction`` its index in the program."""
         self._queue, self._position, self._clock, self._instruction = queue, position, clock, instruction
-        self._own_reads = []
+        self._own_reads: list[tuple[SimulatedMemory, Box]] = []
         self.demands = [0.0] * len(Resource)
         self.latency = self.shortest = 0.0
         if self.touched is not None:

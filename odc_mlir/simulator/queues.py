@@ -64,37 +64,22 @@ class DmaEngine:
         self.turn = 0  # index of the queue with the highest priority; advances with every grant
 
 
+@dataclass(slots=True, eq=False)
 class QueueState:
     """A queue with its waiting and running instructions."""
 
-    __slots__ = (
-        "clock",
-        "contended",
-        "depth",
-        "dirty",
-        "engine",
-        "finished",
-        "last_end",
-        "meter",
-        "pending",
-        "position",
-        "queue",
-        "running",
-    )
-
-    def __init__(self, queue: Queue, engine: DmaEngine | None, depth: int) -> None:
-        self.queue = queue
-        self.engine = engine  # None for a compute queue, which runs one instruction at a time
-        self.depth = depth
-        self.pending: deque[Entry] = deque()
-        self.running: deque[StartedInstruction] = deque()
-        self.position = 0  # number of started instructions
-        self.finished = 0
-        self.clock = START
-        self.meter = Meter(IDLE)
-        self.last_end = 0.0
-        self.contended = 0.0
-        self.dirty = False  # an event may allow the first instruction to start
+    queue: Queue
+    engine: DmaEngine | None  # None for a compute queue, which runs one instruction at a time
+    depth: int
+    pending: deque[Entry] = field(default_factory=deque)
+    running: deque[StartedInstruction] = field(default_factory=deque)
+    position: int = 0  # number of started instructions
+    finished: int = 0
+    clock: Clock = START
+    meter: Meter = field(default_factory=lambda: Meter(IDLE))
+    last_end: float = 0.0
+    contended: float = 0.0
+    dirty: bool = False  # an event may allow the first instruction to start
 
     @property
     def full(self) -> bool:

@@ -106,14 +106,7 @@ def _computed_products(node: Node, how: Accumulation, plain: Callable[[Array], A
         values = weights_of(operands)
         check_elements(node, values.shape, "float32")
         matrix = plain(values).T
-
-        def multiply(rows: Array, bias: Array | None) -> Array:
-            sums = rows @ matrix
-            if bias is not None:
-                sums += bias.reshape(-1)
-            return sums if how.rescale is None else how.rescale(sums)
-
-        return multiply
+        return lambda rows, bias: _finished(rows @ matrix, bias, how.rescale)
 
     return products
 
@@ -132,10 +125,7 @@ def _hybrid_products(node: Node, how: Accumulation, plain: Callable[[Array], Arr
                 matrix.product(quantize_rows(rows[start : start + _HYBRID_ROWS], asymmetric=asymmetric))
                 for start in range(0, max(len(rows), 1), _HYBRID_ROWS)
             ]
-            sums = parts[0] if len(parts) == 1 else np.concatenate(parts)
-            if bias is not None:
-                sums += bias.reshape(-1)
-            return sums if how.rescale is None else how.rescale(sums)
+            return _finished(parts[0] if len(parts) == 1 else np.concatenate(parts), bias, how.rescale)
 
         return multiply
 
@@ -153,16 +143,15 @@ def _block_products(node: Node, weights: TensorInfo) -> Products:
 
     def products(operands: Sequence[Array | None]) -> Product:
         matrix = matrix_of(operands)
-
-        def multiply(rows: Array, bias: Array | None) -> Array:
-            sums = quantize_blocks(rows) @ matrix
-            if bias is not None:
-                sums += bias.reshape(-1)
-            return sums if clamp is None else clamp(sums)
-
-        return multiply
+        return lambda rows, bias: _finished(quantize_blocks(rows) @ matrix, bias, clamp)
 
     return products
+
+
+def _finished(sums: Array, bias: Array | None, convert: Callable[[Array], Array] | None) -> Array:
+    if bias is not None:
+        sums += bias.reshape(-1)
+    return sums if convert is None else convert(sums)
 
 
 def _plain(node: Node, layout: str, weights: Array) -> Array:
