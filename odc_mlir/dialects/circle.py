@@ -598,9 +598,7 @@ def has_unresolved_operand(op: Operation) -> bool:
 
 
 def _callee(op: Operation, symbol: str) -> Callee:
-    top = op
-    while (parent := top.parent_op()) is not None:
-        top = parent
+    top = op.get_toplevel_object()
     function = _function(top, symbol) if isinstance(top, ModuleOp) else None
     terminator = None if function is None else function.get_return_op()
     if function is None or terminator is None:

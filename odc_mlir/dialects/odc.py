@@ -305,9 +305,7 @@ class SegmentOp(IRDLOperation):
 
     def verify_(self) -> None:
         self._verify_body()
-        root: Operation = self
-        while (parent := root.parent_op()) is not None:
-            root = parent
+        root = self.get_toplevel_object()
         program = lowered_symbols(root).get(self.sym_name.data) if isinstance(root, ModuleOp) else None
         found = None if program is None else program.properties.get("function_type")
         wanted = FunctionType.from_lists(self.operand_types, self.result_types)

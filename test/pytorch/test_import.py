@@ -234,6 +234,24 @@ def test_a_mean_that_keeps_its_codes_and_a_second_rounding_are_those_of_pytorch(
     np.testing.assert_allclose(odc_mlir.run(package, [x.numpy()])[0], module(x).numpy(), atol=1e-6)
 
 
+def test_layers_without_negative_results_round_as_pytorch_although_sums_are_rounded_twice() -> None:
+    importlib.import_module("torch.ao.quantization.fx._decomposed")  # declares the operators
+    torch.manual_seed(0)
+    weights, limits = torch.randint(-127, 128, (64, 64), dtype=torch.int8), (-127, 127, torch.int8)
+
+    def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
+        w = torch.ops.quantized_decomposed.dequantize_per_tensor(m.weights, 0.0101, 0, *limits)
+        return rounded(F.relu(F.linear(rounded(x, 0.0203, 0), w, m.bias)), 0.0411, -128)
+
+    module, x = Fn(forward), torch.randn(512, 64)
+    excess = 0.5 / np.frexp(0.0101 * 0.0203 / 0.0411)[0]  # of rounding sums twice, in steps of sums
+    module.register_buffer("weights", weights)
+    module.register_buffer("bias", (torch.randint(-999, 999, (64,)) + excess) * 0.0101 * 0.0203)
+    quantised = odc_mlir.quantize(odc_mlir.from_torch(module, x), scheme="int8").model
+    differ = np.abs(odc_mlir.run(quantised, [x.numpy()])[0] - module(x).numpy()) > 1e-6
+    assert np.count_nonzero(differ) < 5  # of 32,768; 71 otherwise
+
+
 def test_a_quantised_residual_block_runs_on_the_npu_with_its_own_scales() -> None:
     importlib.import_module("torch.ao.quantization.fx._decomposed")  # declares the operators
     codes = torch.ops.quantized_decomposed

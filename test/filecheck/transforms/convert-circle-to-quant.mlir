@@ -37,6 +37,73 @@ func.func @main(%x: tensor<1x2xf32>) -> tensor<1x2xf32> attributes {quant.argume
 
 // -----
 
+// Programs of PyTorch round sums once. A bias compensates for rounding twice if it is not a whole number of steps, no
+// result is below the zero point, and the result has a given type.
+builtin.module attributes {circle.metadata = [{name = "odc.source_lines", data = #circle.blob<"0x7b7d">}], quant.given = {
+  positive = !quant.uniform<i8:f32, 24.0:-128>, clamped = !quant.uniform<i8:f32, 24.0:3>, signed = !quant.uniform<i8:f32, 24.0:3>, fine = !quant.uniform<i8:f32, 0.125:-128>, whole = !quant.uniform<i8:f32, 24.0:-128>
+}} {
+func.func @main(%x: tensor<1x2xf32>) -> (tensor<1x2xf32>, tensor<1x2xf32>, tensor<1x2xf32>, tensor<1x2xf32>, tensor<1x2xf32>, tensor<1x2xf32>)
+    attributes {quant.arguments = [!quant.uniform<i8:f32, 0.5>]} {
+  %w = circle.const [2.0, -1.0, 0.5, 4.0] : tensor<2x2xf32>
+  %b_positive = circle.const [1.03, -1.04] : tensor<2xf32> loc("b_positive")
+  %positive = circle.fully_connected(%x, %w, %b_positive) attributes {
+    quant.operands = [!quant.uniform<i8:f32, 0.5>, !quant.uniform<i8:f32:0, {0.25, 0.5}>, unit],
+    quant.results = [!quant.uniform<i8:f32, 24.0:-128>]
+  } : (tensor<1x2xf32>, tensor<2x2xf32>, tensor<2xf32>) -> tensor<1x2xf32> loc("positive")
+  %b_clamped = circle.const [1.03, -1.04] : tensor<2xf32> loc("b_clamped")
+  %clamped = circle.fully_connected(%x, %w, %b_clamped) {activation = relu} attributes {
+    quant.operands = [!quant.uniform<i8:f32, 0.5>, !quant.uniform<i8:f32:0, {0.25, 0.5}>, unit],
+    quant.results = [!quant.uniform<i8:f32, 24.0:3>]
+  } : (tensor<1x2xf32>, tensor<2x2xf32>, tensor<2xf32>) -> tensor<1x2xf32> loc("clamped")
+  %b_signed = circle.const [1.03, -1.04] : tensor<2xf32> loc("b_signed")
+  %signed = circle.fully_connected(%x, %w, %b_signed) attributes {
+    quant.operands = [!quant.uniform<i8:f32, 0.5>, !quant.uniform<i8:f32:0, {0.25, 0.5}>, unit],
+    quant.results = [!quant.uniform<i8:f32, 24.0:3>]
+  } : (tensor<1x2xf32>, tensor<2x2xf32>, tensor<2xf32>) -> tensor<1x2xf32> loc("signed")
+  %b_chosen = circle.const [1.03, -1.04] : tensor<2xf32> loc("b_chosen")
+  %chosen = circle.fully_connected(%x, %w, %b_chosen) attributes {
+    quant.operands = [!quant.uniform<i8:f32, 0.5>, !quant.uniform<i8:f32:0, {0.25, 0.5}>, unit],
+    quant.results = [!quant.uniform<i8:f32, 24.0:-128>]
+  } : (tensor<1x2xf32>, tensor<2x2xf32>, tensor<2xf32>) -> tensor<1x2xf32> loc("chosen")
+  %b_fine = circle.const [1.03, -1.04] : tensor<2xf32> loc("b_fine")
+  %fine = circle.fully_connected(%x, %w, %b_fine) attributes {
+    quant.operands = [!quant.uniform<i8:f32, 0.5>, !quant.uniform<i8:f32:0, {0.25, 0.5}>, unit],
+    quant.results = [!quant.uniform<i8:f32, 0.125:-128>]
+  } : (tensor<1x2xf32>, tensor<2x2xf32>, tensor<2xf32>) -> tensor<1x2xf32> loc("fine")
+  %b_whole = circle.const [1.0, -1.0] : tensor<2xf32> loc("b_whole")
+  %whole = circle.fully_connected(%x, %w, %b_whole) attributes {
+    quant.operands = [!quant.uniform<i8:f32, 0.5>, !quant.uniform<i8:f32:0, {0.25, 0.5}>, unit],
+    quant.results = [!quant.uniform<i8:f32, 24.0:-128>]
+  } : (tensor<1x2xf32>, tensor<2x2xf32>, tensor<2xf32>) -> tensor<1x2xf32> loc("whole")
+  func.return %positive, %clamped, %signed, %chosen, %fine, %whole : tensor<1x2xf32>, tensor<1x2xf32>, tensor<1x2xf32>, tensor<1x2xf32>, tensor<1x2xf32>, tensor<1x2xf32>
+}
+}
+// CHECK: circle.const [7, -5] : tensor<2x!quant.uniform<i32:f32:0, {0.125, 0.25}>> loc("b_positive")
+// CHECK: circle.const [7, -5] : tensor<2x!quant.uniform<i32:f32:0, {0.125, 0.25}>> loc("b_clamped")
+// CHECK: circle.const [8, -4] : tensor<2x!quant.uniform<i32:f32:0, {0.125, 0.25}>> loc("b_signed")
+// CHECK: circle.const [8, -4] : tensor<2x!quant.uniform<i32:f32:0, {0.125, 0.25}>> loc("b_chosen")
+// CHECK: circle.const [8, -4] : tensor<2x!quant.uniform<i32:f32:0, {0.125, 0.25}>> loc("b_fine")
+// CHECK: circle.const [8, -4] : tensor<2x!quant.uniform<i32:f32:0, {0.125, 0.25}>> loc("b_whole")
+
+// -----
+
+// Other models keep their bias.
+builtin.module attributes {quant.given = {positive = !quant.uniform<i8:f32, 24.0:-128>}} {
+func.func @main(%x: tensor<1x2xf32>) -> (tensor<1x2xf32>)
+    attributes {quant.arguments = [!quant.uniform<i8:f32, 0.5>]} {
+  %w = circle.const [2.0, -1.0, 0.5, 4.0] : tensor<2x2xf32>
+  %b_positive = circle.const [1.03, -1.04] : tensor<2xf32> loc("b_positive")
+  %positive = circle.fully_connected(%x, %w, %b_positive) attributes {
+    quant.operands = [!quant.uniform<i8:f32, 0.5>, !quant.uniform<i8:f32:0, {0.25, 0.5}>, unit],
+    quant.results = [!quant.uniform<i8:f32, 24.0:-128>]
+  } : (tensor<1x2xf32>, tensor<2x2xf32>, tensor<2xf32>) -> tensor<1x2xf32> loc("positive")
+  func.return %positive : tensor<1x2xf32>
+}
+}
+// CHECK: circle.const [8, -4] : tensor<2x!quant.uniform<i32:f32:0, {0.125, 0.25}>> loc("b_positive")
+
+// -----
+
 // A value is cast once for each type that it is wanted in, and only then.
 func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> attributes {quant.arguments = [!quant.uniform<i8:f32, 0.5>]} {
   %0 = circle.relu(%x) attributes {

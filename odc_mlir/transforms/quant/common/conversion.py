@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 from xdsl.dialects.builtin import UnitAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Operation, SSAValue
@@ -20,12 +21,15 @@ from odc_mlir.dialects.circle_types import AnyTensor
 from odc_mlir.errors import CompileError, ModelError
 from odc_mlir.formats.circle.schema import default_options
 from odc_mlir.formats.quantities import Names
+from odc_mlir.numerics.fixed import activation_range
 from odc_mlir.ops.constants import encode_constant
 from odc_mlir.ops.spec import Array, Bias, QuantParams
 from odc_mlir.quantizer.policy.schemes import bias_params, quantize_bias, quantize_constant
 from odc_mlir.support.locations import value_name
+from odc_mlir.transforms.common.rewriting import activation
 from odc_mlir.transforms.common.tensor_names import named
 from odc_mlir.transforms.quant.common import ir
+from odc_mlir.transforms.quant.common.given import is_of_pytorch
 
 LOG = logging.getLogger(__name__)
 
@@ -149,9 +153,8 @@ def _bias_demands(op: circle.CircleOp, wanted: dict[int, Demand]) -> Iterator[De
                 tensor=value_name(value),
                 hint="keep this operator in float",
             )
-        params = bias_params(source.params, weights.params)
         rank = len(circle.tensor_facts(value.type).shape or ())
-        params = QuantParams(params.scales, params.zero_points, max(rank - 1, 0))
+        params = replace(bias_params(source.params, weights.params), axis=max(rank - 1, 0))
         yield Demand(op, index, QuantizedElement(bias_dtype(source.dtype), params), bias)
 
 
@@ -200,7 +203,7 @@ def encoded(demand: Demand) -> Array:
     array = info.array()
     if demand.bias is None:
         return quantize_constant(array, codes.params, codes.dtype)
-    values, saturated = quantize_bias(array, codes.params, codes.dtype)
+    values, saturated = quantize_bias(array - _excess(demand.op, codes, array), codes.params, codes.dtype)
     if saturated:
         some = ", ".join(map(str, saturated[:_CHANNELS_NAMED])) + (", …" if len(saturated) > _CHANNELS_NAMED else "")
         LOG.warning(
@@ -212,6 +215,23 @@ def encoded(demand: Demand) -> Array:
             codes.dtype,
         )
     return values
+
+
+def _excess(op: Operation, codes: QuantizedElement, bias: Array) -> Array:
+    """Return the part of a real ``bias`` that rounding sums twice adds, for layers that PyTorch rounded once.
+
+    Requantisation first rounds to a binary fraction ``f`` of a code: results of at least ``1/2 - f/2`` become 1.
+    Negative results have the opposite error, so layers that do not clamp them keep their bias. So do layers with a bias
+    of whole steps, which was rounded with the sums.
+    """
+    result, scales = assigned_codes(op.results[0]), np.asarray(codes.params.scales, np.float64)
+    if result is None or codes.dtype != "int32" or not isinstance(op, circle.CircleOp) or not is_of_pytorch(op):
+        return np.zeros(1)
+    steps, (scale, zero) = bias / scales, (result.params.scale, result.params.zero_point)
+    whole = np.abs(steps - np.rint(steps)) <= 2.0**-18 * np.maximum(np.abs(steps), 1)  # but for float32's rounding
+    kept = whole.all() or activation_range(activation(op), result.dtype, scale, zero)[0] < zero
+    mantissas, exponents = np.frexp(scales / scale)
+    return np.where(kept | (exponents >= 0), 0.0, scales * 0.5 / mantissas)
 
 
 class ConvertedConstants:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from xdsl.dialects.builtin import DictionaryAttr
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, StringAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from odc_mlir.dialects.circle import CircleOp
+from odc_mlir.formats import source_lines
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import QuantParams
 from odc_mlir.quantizer.policy.schemes import represented_range
@@ -30,11 +31,20 @@ Types = Mapping[str, Attribute]
 
 def read_given(op: Operation) -> dict[str, Attribute]:
     """Return the given types by name in the module of ``op``."""
-    top: Operation = op
-    while (parent := top.parent_op()) is not None:
-        top = parent
-    attribute = top.attributes.get(GIVEN)
+    attribute = _of_module(op, GIVEN)
     return dict(attribute.data) if isinstance(attribute, DictionaryAttr) else {}
+
+
+def is_of_pytorch(op: Operation) -> bool:
+    """Return whether PyTorch gave the type of the result of ``op``: the module has source lines, as its programs do."""
+    entries, name = _of_module(op, "circle.metadata"), StringAttr(source_lines.NAME)
+    rows = [entry for entry in entries if isinstance(entry, DictionaryAttr)] if isinstance(entries, ArrayAttr) else []
+    return op_name(op) in read_given(op) and any(row.data["name"] == name for row in rows)
+
+
+def _of_module(op: Operation, name: str) -> Attribute | None:
+    top = op.get_toplevel_object()
+    return top.attributes.get(name) if isinstance(top, Operation) else None
 
 
 def write_given(module: Operation, types: Types) -> None:
