@@ -28,10 +28,8 @@ from odc_mlir.transforms.npu.schedule.program import Buffer, Command
 SMALLEST_CHUNK = 512
 LARGEST_CHUNK = 16_384
 CHUNKS_AT_A_TIME = 4  # chunks that fit in a small arena, because some are read while others arrive
-SHARE, SHORT_SHARE = (
-    0.33,
-    0.25,
-)  # limits of a chunk, as shares of the bytes before and after; the second for little SRAM
+SHARE = 0.33  # limit of a chunk, as a share of the bytes before and after
+SHORT_SHARE = 0.25  # the same for little SRAM, or where smaller chunks are faster
 # Constants stay off-chip if the estimated time falls below this share, with a narrow and with a wide off-chip port.
 NARROW_GAIN, WIDE_GAIN = 0.99, 0.975
 COPY_CYCLES = 64  # time that a separate copy costs, apart from its bytes
