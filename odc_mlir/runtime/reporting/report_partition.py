@@ -145,6 +145,7 @@ class HostGroup(NamedTuple):
     operators: Mapping[str, int]
     macs: int
     lines: Sequence[str] = ()
+    host_ns: float = 0.0  # modelled, or 0 if unknown
 
     def line(self, total_macs: int) -> str:
         """Format the group in a line."""
@@ -153,34 +154,36 @@ class HostGroup(NamedTuple):
         listed = ", ".join(kinds) + (f" and {counted(more, 'more kind')}" if more else "")
         where = f" at {', '.join(self.lines[:_LINES_SHOWN])}" if self.lines else ""
         where += f" and {counted(len(self.lines) - _LINES_SHOWN, 'more line')}" if self.lines[_LINES_SHOWN:] else ""
-        share = f" ({share_text(self.macs / total_macs)} of the MACs)" if self.macs and total_macs else ""
-        return shortened(f"{listed}{share}{where}: {self.cause}" + (f"; {self.remedy}" if self.remedy else ""))
+        facts = [f"{share_text(self.macs / total_macs)} of the MACs"] if self.macs and total_macs else []
+        facts += [time_text(self.host_ns)] if self.host_ns else []
+        told = f" ({', '.join(facts)})" if facts else ""
+        return shortened(f"{listed}{told}{where}: {self.cause}" + (f"; {self.remedy}" if self.remedy else ""))
 
 
 def host_groups(layers: Iterable[Mapping[str, Any]], target: str | None, *, quantized: bool) -> list[HostGroup]:
-    """Group ``layers`` on the host by cause, sorted by multiply-accumulates, then number of operators.
+    """Group ``layers`` on the host by cause, sorted by multiply-accumulates, then time and number of operators.
 
     ``quantized``: the model was quantised in the same call, so real tensors are intentional
     """
     layers = list(layers)
     of_reals = _SEE_VERDICT if quantized else _REST if any(item["placed"] == "npu" for item in layers) else _QUANTISE
     causes: dict[Any, tuple[str, str]] = {}
-    kinds: dict[Any, Counter[str]] = {}
-    macs: Counter[Any] = Counter()
+    members: dict[Any, list[Mapping[str, Any]]] = {}
     needs: dict[Any, int] = {}
-    lines: dict[Any, dict[str | None, None]] = {}
     for layer in layers:
-        if layer["placed"] == "npu":
-            continue
-        reason = layer["reason"]
-        key, need = _key(layer["op"], reason)
-        if key not in causes or need > needs[key]:
-            needs[key], causes[key] = need, _explained(key, reason, target, of_reals, need)
-        kinds.setdefault(key, Counter())[layer["op"]] += 1
-        macs[key] += layer["macs"]
-        lines.setdefault(key, {})[layer.get("source")] = None
-    groups = [HostGroup(*causes[key], kinds[key], macs[key], [*filter(None, lines[key])]) for key in causes]
-    return sorted(groups, key=lambda group: (-group.macs, -sum(group.operators.values())))
+        if layer["placed"] != "npu":
+            key, need = _key(layer["op"], reason := layer["reason"])
+            if key not in causes or need > needs[key]:
+                needs[key], causes[key] = need, _explained(key, reason, target, of_reals, need)
+            members.setdefault(key, []).append(layer)
+    groups = [_group(causes[key], members[key]) for key in causes]
+    return sorted(groups, key=lambda group: (-group.macs, -group.host_ns, -sum(group.operators.values())))
+
+
+def _group(cause: tuple[str, str], layers: Sequence[Mapping[str, Any]]) -> HostGroup:
+    macs, host_ns = (sum(layer.get(key, 0) for layer in layers) for key in ("macs", "host_modelled_ns"))
+    sources = dict.fromkeys(layer.get("source") for layer in layers)
+    return HostGroup(*cause, Counter(layer["op"] for layer in layers), macs, [*filter(None, sources)], host_ns)
 
 
 def _key(op: str, reason: str) -> tuple[tuple[str, ...], int]:

@@ -53,7 +53,7 @@ def test_package_and_summary(model: Path, tmp_path: Path, capsys: pytest.Capture
     assert [step.kind for step in plan.steps] == ["segment", "host"]
     text = capsys.readouterr().out
     assert "1 of 3 operators on npu-256 (flash) in 1 segment\n" in text
-    assert "host: 1 x DEQUANTIZE: " in text
+    assert re.search(r"host: 1 x DEQUANTIZE \(0\.\d+ ms\): ", text)
     assert "  plan: all that the NPU can run there, 1 segment, estimated " in text
     assert "  next best: everything on the host, estimated " in text
     assert "cycles (lower bounds: " in text
@@ -64,7 +64,7 @@ def test_users_place_operators(model: Path, tmp_path: Path, capsys: pytest.Captu
     part = tmp_path / "net.part"
     part.write_text("[partition]\nbackends=cpu,npu\ndefault=cpu\n")
     assert _run(model, "-o", tmp_path / "p", "--partition", part) == 0
-    assert "0 of 3 operators on npu-256 (flash)\n  host: 1 x ADD: annotation: placed by" in capsys.readouterr().out
+    assert "0 of 3 operators on npu-256 (flash)\n  host: 1 x ADD (" in capsys.readouterr().out
     assert _run(model, "-o", tmp_path / "q", "--partition", part, "--npu", "ADD,DEQUANTIZE") == 0
     text = capsys.readouterr().out
     assert "1 of 3 operators" in text
