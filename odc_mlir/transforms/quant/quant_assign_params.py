@@ -49,6 +49,7 @@ from odc_mlir.quantizer.policy.schemes import (
     weight_params,
 )
 from odc_mlir.support.locations import value_name
+from odc_mlir.transforms.common.rewriting import constant, is_used_once, producer
 from odc_mlir.transforms.quant.common import ir
 from odc_mlir.transforms.quant.common.given import given_range, given_type, given_weights, read_given
 from odc_mlir.transforms.quant.common.operators import Ranges, Role, contents_of, role_of
@@ -120,6 +121,21 @@ def _keep_from_zero(op: CircleOp) -> None:
         ir.keep_float(guard, f"{op.SPEC.name} of it stays float, and is infinite at 0", guard.SPEC.quant.left)
 
 
+def _keep_softplus(log: CircleOp) -> None:
+    """Keep ``log(1 + exp(x))`` float before 8-bit codes. Codes of ``exp(x)`` have no digits for large negative ``x``.
+
+    Between codes, the three operators become a table.
+    """
+    add = producer(log.operands[0], "ADD") if log.SPEC.name == "LOG" else None
+    exp, one = add.operands if add is not None else (None, None)
+    inner, known = producer(exp, "EXP"), constant(one)
+    if add is None or inner is None or known is None or known.size > 1:
+        return
+    if is_used_once(log.operands[0]) and is_used_once(add.operands[0]):
+        for op in (inner, add, log):
+            ir.keep_float(op, "it is part of log(1 + exp(x)), which is exact as a table", op.SPEC.quant.left)
+
+
 class _StaysReal(Exception):
     """Exception with the reason why an operator cannot be quantised."""
 
@@ -147,6 +163,9 @@ class Assignment:
         for op in ir.all_ops(self._function):
             if any(map(ir.is_float32, (*op.operands, *op.results))):
                 self._assign(op)
+        if self._default.activations in ("int8", "uint8"):
+            for op in ir.all_ops(self._function):
+                _keep_softplus(op)
         if self._default.reader == LITERT:
             for op in ir.all_ops(self._function):
                 _keep_from_zero(op)
