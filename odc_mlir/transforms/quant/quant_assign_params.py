@@ -122,10 +122,7 @@ def _keep_from_zero(op: CircleOp) -> None:
 
 
 def _keep_softplus(log: CircleOp) -> None:
-    """Keep ``log(1 + exp(x))`` float before 8-bit codes. Codes of ``exp(x)`` have no digits for large negative ``x``.
-
-    Between codes, the three operators become a table.
-    """
+    """Keep ``log(1 + exp(x))`` float, a table between 8-bit codes. Codes of ``exp(x)`` would lose small values."""
     add = producer(log.operands[0], "ADD") if log.SPEC.name == "LOG" else None
     exp, one = add.operands if add is not None else (None, None)
     inner, known = producer(exp, "EXP"), constant(one)
@@ -163,9 +160,8 @@ class Assignment:
         for op in ir.all_ops(self._function):
             if any(map(ir.is_float32, (*op.operands, *op.results))):
                 self._assign(op)
-        if self._default.activations in ("int8", "uint8"):
-            for op in ir.all_ops(self._function):
-                _keep_softplus(op)
+                if self._default.activations != "int16":
+                    _keep_softplus(op)
         if self._default.reader == LITERT:
             for op in ir.all_ops(self._function):
                 _keep_from_zero(op)

@@ -21,7 +21,7 @@ func.func @smallest(%x: tensor<2x3x4x!quant.uniform<u8:f32, 0.5:3>>) -> tensor<2
 }
 // CHECK-LABEL: func.func @smallest(
 // CHECK: npu.program @segment_0
-// CHECK: %[[V0:.*]] = npu.lut %{{.*}} table
+// CHECK: %[[V0:.*]] = npu.scale %{{.*}} in_zero 3 out_zero 252 scale <-1073741824, 1> clamp(0, 255)
 // CHECK-NEXT: %[[V1:.*]] = npu.move %[[V0]] copies [array<i32: 0, 0, 0, 2, 12, 12, 3, 4, 1, 4, 1, 3>]
 // CHECK-NEXT: npu.argmax %[[V1]] : tensor<2x4x3x!quant.uniform<u8:f32, 0.5:252>> -> tensor<2x4xi32>
 
@@ -34,7 +34,7 @@ func.func @smallest_int16(%x: tensor<3x4x!quant.uniform<i16:f32, 0.5>>) -> tenso
   func.return %0 : tensor<3xi32>
 }
 // CHECK-LABEL: func.func @smallest_int16(
-// CHECK: npu.elementwise mul %{{.*}}, %{{.*}} out_zero -1 out_scale <1073741824, 1> clamp(-32768, 32767)
+// CHECK: npu.scale %{{.*}} out_zero -1 scale <-1073741824, 1> clamp(-32768, 32767)
 
 // -----
 

@@ -122,8 +122,7 @@ func.func @abs(%x: tensor<1x4x!quant.uniform<i16:f32, 0.5>>) -> tensor<1x4x!quan
 // CHECK-LABEL: func.func @abs(
 // CHECK: npu.program @segment_0
 // CHECK: %[[V0:.*]] = npu.scale %{{.*}} scale <1073741824, 1> clamp(-32768, 32767)
-// CHECK-NEXT: %[[V1:.*]] = npu.constant <"0xffff">
-// CHECK-NEXT: %[[V2:.*]] = npu.elementwise mul %{{.*}}, %[[V1]] out_scale <1073741824, 1> clamp(-32768, 32767)
+// CHECK-NEXT: %[[V2:.*]] = npu.scale %{{.*}} scale <-1073741824, 1> clamp(-32768, 32767)
 // CHECK-NEXT: %[[V3:.*]] = npu.elementwise max %[[V0]], %[[V2]] clamp(-32768, 32767)
 
 // -----
@@ -180,12 +179,11 @@ func.func @gelu(%x: tensor<1x4x!quant.uniform<i16:f32, 0.001>>) -> tensor<1x4x!q
 
 // -----
 
-// The negative is a product with -1.
+// The multiplier is negative.
 func.func @neg(%x: tensor<1x2x!quant.uniform<i16:f32, 0.5>>) -> tensor<1x2x!quant.uniform<i16:f32, 0.5>> {
   %0 = circle.neg(%x) : (tensor<1x2x!quant.uniform<i16:f32, 0.5>>) -> tensor<1x2x!quant.uniform<i16:f32, 0.5>>
   func.return %0 : tensor<1x2x!quant.uniform<i16:f32, 0.5>>
 }
 // CHECK-LABEL: func.func @neg(
 // CHECK: npu.program @segment_0
-// CHECK: %[[V0:.*]] = npu.constant <"0xffff">
-// CHECK-NEXT: npu.elementwise mul %{{.*}}, %[[V0]] out_scale <1073741824, 1> clamp(-32768, 32767)
+// CHECK: npu.scale %{{.*}} scale <-1073741824, 1> clamp(-32768, 32767)

@@ -145,9 +145,9 @@ func.func @reduce_min(%x: tensor<1x2x2x3x!quant.uniform<i8:f32, 0.5>>) -> tensor
 }
 // CHECK-LABEL: func.func @reduce_min(
 // CHECK: npu.program @segment_0
-// CHECK: %[[V0:.*]] = npu.lut %{{.*}} table
+// CHECK: %[[V0:.*]] = npu.scale %{{.*}} out_zero -1 scale <-1073741824, 1> clamp(-128, 127)
 // CHECK-NEXT: %[[V1:.*]] = npu.reduce max %[[V0]] clamp(-128, 127)
-// CHECK-NEXT: npu.lut %[[V1]] table
+// CHECK-NEXT: npu.scale %[[V1]] out_zero -1 scale <-1073741824, 1> clamp(-128, 127)
 
 // -----
 

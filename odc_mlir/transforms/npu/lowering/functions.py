@@ -162,12 +162,12 @@ class LowerLeakyRelu16(LowerWide):
 
 
 class LowerNeg16(LowerWide):
-    """Lower NEG of 16-bit codes to a product with -1."""
+    """Lower NEG of 16-bit codes to a change of scale by a negative multiplier."""
 
     operators = ("NEG",)
 
     def rewrite(self, site: Site) -> None:
-        site.finish(_negative(site))
+        site.finish(_rescaled(site, -1))
 
 
 class LowerAbs16(LowerWide):
@@ -176,13 +176,8 @@ class LowerAbs16(LowerWide):
     operators = ("ABS",)
 
     def rewrite(self, site: Site) -> None:
-        p = scale_params(pair_of(site.info(0)), pair_of(site.result), (LOW, HIGH), "int16", single=True)
-        scale = npu.ScaleAttr.of(p.multiplier, p.exponent)
-        zeros = (p.in_zero, p.out_zero)
-        scaled = npu.ScaleOp(site.operand(0), site.result_type, zeros=zeros, scale=scale, clamp=(LOW, HIGH))
-        plain = site.emit(scaled)
-        negative = site.emit(_negative(site))
-        site.finish(npu.ElementwiseOp(npu.ElementwiseKind.MAX, plain, negative, site.result_type, clamp=(LOW, HIGH)))
+        both = (site.emit(_rescaled(site, sign)) for sign in (1, -1))
+        site.finish(npu.ElementwiseOp(npu.ElementwiseKind.MAX, *both, site.result_type, clamp=(LOW, HIGH)))
 
 
 def _finish(site: Site, source: SSAValue, results: NDArray[Any]) -> None:
@@ -225,8 +220,8 @@ def _scaled(site: Site, scale: npu.ScaleAttr, clamp: tuple[int, int]) -> SSAValu
     return site.emit(npu.ScaleOp(site.operand(0), site.result_type, zeros=(zero, 0), scale=scale, clamp=clamp))
 
 
-def _negative(site: Site) -> npu.ElementwiseOp:
-    """Return the operand's codes times -1, scaled. Negation precedes rounding."""
+def _rescaled(site: Site, sign: int) -> npu.ScaleOp:
+    """Return the operand's codes times ``sign``, scaled."""
     p = scale_params(pair_of(site.info(0)), pair_of(site.result), (LOW, HIGH), "int16", single=True)
-    zeros, scale = (p.in_zero, 0, p.out_zero), (p.multiplier, p.exponent)
-    return site.negated(site.operand(0), site.result_type, zeros, scale, (LOW, HIGH))
+    zeros, scale = (p.in_zero, p.out_zero), npu.ScaleAttr.of(sign * p.multiplier, p.exponent)
+    return npu.ScaleOp(site.operand(0), site.result_type, zeros=zeros, scale=scale, clamp=(LOW, HIGH))

@@ -9,7 +9,6 @@ from enum import IntEnum
 from functools import cached_property
 from typing import Any, ClassVar
 
-import numpy as np
 from numpy.typing import NDArray
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
@@ -25,6 +24,7 @@ from odc_mlir.transforms.partition.rules.islands import is_inside
 
 Pair = tuple[int, int]
 UNIT = (1 << 30, 1)  # multiplier and exponent of the factor 1, which rounds nothing
+MINUS = (-UNIT[0], UNIT[1])  # of the factor -1
 ONE = npu.ScaleAttr.of(*UNIT)
 
 
@@ -127,14 +127,6 @@ class Site:
         owner = self.operand(index).owner
         assert isinstance(owner, ConstOp)
         return owner.value
-
-    def negated(
-        self, source: SSAValue, kind: Attribute, zeros: tuple[int, int, int], scale: Pair, clamp: Pair
-    ) -> npu.ElementwiseOp:
-        """Return the codes of ``source`` times -1, scaled. Negation precedes rounding."""
-        ones = with_shape(tensor_of(source), (1,) * len(npu.shape_of(source)))
-        minus_one = self.emit(npu.ConstantOp(blob_of(np.array([-1], "<i2")), ones))
-        return product(source, minus_one, kind, zeros, scale, clamp)
 
     def clamp(self, activation: str | None = None) -> tuple[int, int]:
         """Return the range of result codes after ``activation``, or after the fused activation by default."""

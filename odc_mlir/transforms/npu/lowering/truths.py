@@ -10,11 +10,10 @@ from odc_mlir.dialects.circle_types import tensor_type
 from odc_mlir.numerics.elementwise import COMPARED_SHIFT, compare_params
 from odc_mlir.ops.spec import Node, QuantParams
 from odc_mlir.runtime.kernels.logic import needs_scales
-from odc_mlir.transforms.npu.lowering.site import ONE, UNIT, LowerToNpu, Pair, Site, blob_of, exact_sum, product
+from odc_mlir.transforms.npu.lowering.site import MINUS, ONE, UNIT, LowerToNpu, Pair, Site, blob_of, exact_sum, product
 from odc_mlir.transforms.partition.rules.checks import COMPARISONS
 
 _PLAIN = QuantParams((1.0,), (0,))
-_MINUS_ONE = (-UNIT[0], UNIT[1])
 
 
 class LowerCodeComparison(LowerToNpu):
@@ -34,7 +33,7 @@ class LowerCodeComparison(LowerToNpu):
             return
         signs = tensor_type("int8", site.result.static_shape, _PLAIN)
         sign = site.emit(_difference(site, (0, 1), signs, 0, (-1, 1)))
-        zero, scale = (1, _MINUS_ONE) if name == "EQUAL" else (0, UNIT)
+        zero, scale = (1, MINUS) if name == "EQUAL" else (0, UNIT)
         site.finish(product(sign, sign, site.result_type, (0, 0, zero), scale, truths))
 
 
@@ -63,7 +62,7 @@ class LowerMask(LowerToNpu):
         assert masked is not None, "the pattern applies"
         x = site.constant_or_operand(3 - masked)
         code = int(site.info(masked).array().flat[0])
-        zeros, scale = ((0, code, code), UNIT) if masked == 2 else ((1, code, code), _MINUS_ONE)
+        zeros, scale = ((0, code, code), UNIT) if masked == 2 else ((1, code, code), MINUS)
         dtype, quant = site.result.dtype, QuantParams((1.0,), (code,))
         view = site.emit(npu.ReshapeOp(x, tensor_type(dtype, npu.shape_of(x), quant)))
         kind = tensor_type(dtype, site.result.static_shape, quant)

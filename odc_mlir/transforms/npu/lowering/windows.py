@@ -5,22 +5,20 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 from xdsl.ir import SSAValue
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle import info_of
-from odc_mlir.dialects.circle_types import BlobAttr, tensor_type, with_shape
+from odc_mlir.dialects.circle_types import tensor_type, with_shape
 from odc_mlir.dialects.npu_layers import StridedCopy
 from odc_mlir.numerics.fixed import code_range
 from odc_mlir.numerics.int16 import exponential_table, softmax16_params
-from odc_mlir.numerics.lut import codes_by_bits
 from odc_mlir.numerics.reduction import mean_params, sum_params
 from odc_mlir.numerics.softmax import softmax_params
 from odc_mlir.ops.spec import Node, QuantParams
 from odc_mlir.transforms.npu.lowering.decompositions import resize_lines
 from odc_mlir.transforms.npu.lowering.products import row_sums, window_of
-from odc_mlir.transforms.npu.lowering.site import UNIT, LowerToNpu, Site, blob_of, pair_of, quant_of, tensor_of
+from odc_mlir.transforms.npu.lowering.site import MINUS, LowerToNpu, Site, blob_of, pair_of, quant_of, tensor_of
 from odc_mlir.transforms.partition.rules.checks import image_padding
 from odc_mlir.transforms.partition.rules.operator_checks import ReductionShape, reduced, searched
 
@@ -156,11 +154,8 @@ def reversed_codes(site: Site, source: SSAValue) -> SSAValue:
     low, high = code_range(info.dtype)
     quant = quant_of(info)  # reversal negates the real values
     kind = tensor_type(info.dtype, info.shape, QuantParams(quant.scales, (low + high - quant.zero_point,)))
-    if site.info(0).info.numpy.itemsize == 1:
-        codes = codes_by_bits(site.info(0).info.numpy)
-        table = (low + high - codes.astype(np.int32)).astype(codes.dtype)
-        return site.emit(npu.LutOp(source, kind, table=BlobAttr.of(table.tobytes())))
-    return site.emit(site.negated(source, kind, (0, 0, low + high), UNIT, (low, high)))
+    zeros, scale = (quant.zero_point, low + high - quant.zero_point), npu.ScaleAttr.of(*MINUS)
+    return site.emit(npu.ScaleOp(source, kind, zeros=zeros, scale=scale, clamp=(low, high)))
 
 
 class LowerResize(LowerToNpu):
