@@ -27,7 +27,7 @@ func.func @smallest(%x: tensor<2x3x4x!quant.uniform<u8:f32, 0.5:3>>) -> tensor<2
 
 // -----
 
-// Codes of 16 bits are turned round by a product: -1 - code.
+// Codes of 16 bits are turned round by a negative multiplier: -1 - code.
 func.func @smallest_int16(%x: tensor<3x4x!quant.uniform<i16:f32, 0.5>>) -> tensor<3xi32> {
   %a = circle.const [1] : tensor<1xi32>
   %0 = circle.arg_min(%x, %a) : (tensor<3x4x!quant.uniform<i16:f32, 0.5>>, tensor<1xi32>) -> tensor<3xi32>
