@@ -7,9 +7,8 @@ with the default value.
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
-from typing import Any, TypeVar, get_type_hints
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, ClassVar, TypeVar, get_type_hints
 
 from xdsl.ir import Data
 from xdsl.irdl import irdl_attr_definition
@@ -85,54 +84,60 @@ class Residency:
     fill: int | None = None
 
 
-def _parse_record(parser: AttrParser, record: type[Record]) -> Record:
-    hints = get_type_hints(record)
-    found: dict[str, Any] = {}
+class RecordAttr(Data[Record]):
+    """Base of attributes with the fields of the dataclass ``RECORD``."""
 
-    def parse_entry() -> None:
-        name = parser.parse_identifier(context_msg=" naming a field")
-        if name not in hints or name in found:
-            problem = "is given twice" if name in found else f"does not exist, allowed: {', '.join(hints)}"
-            parser.raise_error(f"field {name!r} {problem}")
-        parser.parse_punctuation("=")
-        kind = hints[name]
-        if kind is bool:
-            found[name] = parser.parse_boolean()
-        elif isinstance(kind, type) and issubclass(kind, StrEnum):
-            found[name] = parser.parse_str_enum(kind)
-        else:
-            found[name] = parser.parse_integer(allow_boolean=False)
+    RECORD: ClassVar[type[Any]]
 
-    parser.parse_comma_separated_list(parser.Delimiter.ANGLE, parse_entry)
-    needed = [f.name for f in dataclasses.fields(record) if f.default is dataclasses.MISSING]  # type: ignore[arg-type]
-    if missing := [name for name in needed if name not in found]:
-        parser.raise_error(f"field {missing[0]!r} is missing")
-    return record(**found)
+    def verify(self) -> None:
+        for name, kind in get_type_hints(self.RECORD).items():
+            if not isinstance(value := getattr(self.data, name), kind):
+                raise VerifyException(f"{self.name}: {name} is {value!r}, allowed: {getattr(kind, '__name__', kind)}")
 
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> Record:
+        hints = get_type_hints(cls.RECORD)
+        found: dict[str, Any] = {}
 
-def _print_record(printer: Printer, record: Any) -> None:
-    entries = []
-    for field in dataclasses.fields(record):
-        value = getattr(record, field.name)
-        if value != field.default:
-            entries.append(f"{field.name} = {str(value).lower() if isinstance(value, bool) else value}")
-    printer.print_string(f"<{', '.join(entries)}>")
+        def parse_entry() -> None:
+            name = parser.parse_identifier(context_msg=" naming a field")
+            if name not in hints or name in found:
+                problem = "is given twice" if name in found else f"does not exist, allowed: {', '.join(hints)}"
+                parser.raise_error(f"field {name!r} {problem}")
+            parser.parse_punctuation("=")
+            kind = hints[name]
+            if kind is bool:
+                found[name] = parser.parse_boolean()
+            elif isinstance(kind, type) and issubclass(kind, StrEnum):
+                found[name] = parser.parse_str_enum(kind)
+            else:
+                found[name] = parser.parse_integer(allow_boolean=False)
 
+        parser.parse_comma_separated_list(parser.Delimiter.ANGLE, parse_entry)
+        needed = [field.name for field in fields(cls.RECORD) if field.default is MISSING]
+        if missing := [name for name in needed if name not in found]:
+            parser.raise_error(f"field {missing[0]!r} is missing")
+        made: Record = cls.RECORD(**found)
+        return made
 
-def _verify_types(attribute: TilingAttr | ResidentAttr) -> None:
-    for name, kind in get_type_hints(type(attribute.data)).items():
-        if not isinstance(value := getattr(attribute.data, name), kind):
-            raise VerifyException(f"{attribute.name}: {name} is {value!r}, allowed: {getattr(kind, '__name__', kind)}")
+    def print_parameter(self, printer: Printer) -> None:
+        entries = []
+        for field in fields(self.RECORD):
+            value = getattr(self.data, field.name)
+            if value != field.default:
+                entries.append(f"{field.name} = {str(value).lower() if isinstance(value, bool) else value}")
+        printer.print_string(f"<{', '.join(entries)}>")
 
 
 @irdl_attr_definition
-class TilingAttr(Data[Tiling]):
+class TilingAttr(RecordAttr[Tiling]):
     """Tiling of an operation."""
 
     name = "npu.tiling"
+    RECORD = Tiling
 
     def verify(self) -> None:
-        _verify_types(self)
+        super().verify()
         tiling = self.data
         for name in ("rows", "cols", "group", "block", "k_slice", "weight_slots"):
             if getattr(tiling, name) < 1:
@@ -150,22 +155,16 @@ class TilingAttr(Data[Tiling]):
         if not low <= tiling.shape <= high:
             raise VerifyException(f"{self.name}: shape is {tiling.shape}, allowed: {low} to {high}")
 
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> Tiling:
-        return _parse_record(parser, Tiling)
-
-    def print_parameter(self, printer: Printer) -> None:
-        _print_record(printer, self.data)
-
 
 @irdl_attr_definition
-class ResidentAttr(Data[Residency]):
+class ResidentAttr(RecordAttr[Residency]):
     """Residency of a result in the tile buffer."""
 
     name = "npu.resident"
+    RECORD = Residency
 
     def verify(self) -> None:
-        _verify_types(self)
+        super().verify()
         residency = self.data
         for name in ("top", "left", "bottom", "right"):
             if getattr(residency, name) < 0:
@@ -173,10 +172,3 @@ class ResidentAttr(Data[Residency]):
         low, high = field_range("fill", "value")
         if residency.fill is not None and not low <= residency.fill <= high:
             raise VerifyException(f"{self.name}: fill is {residency.fill}, allowed: {low} to {high}")
-
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> Residency:
-        return _parse_record(parser, Residency)
-
-    def print_parameter(self, printer: Printer) -> None:
-        _print_record(printer, self.data)

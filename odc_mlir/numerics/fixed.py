@@ -285,10 +285,7 @@ class Requantizer:
         return np.clip(codes, self.low, self.high)
 
 
-@lru_cache(maxsize=1024)
-def requantizer(q: int, e: int, zero_point: int, low: int, high: int, dtype: str) -> Requantizer:
-    """Return the cached :class:`Requantizer` with one multiplier for all channels."""
-    return Requantizer(q, e, zero_point, low, high, dtype)
+requantizer = lru_cache(maxsize=1024)(Requantizer)  # for one multiplier of all channels
 
 
 def requantize(

@@ -98,11 +98,6 @@ def verify_unique(node: Node) -> None:
         raise node.error(f"idx_out_type is {common.option(node, 'idx_out_type')}; allowed are int32, int64")
 
 
-def verify_bucketize(node: Node) -> None:
-    """Check the boundaries."""
-    boundaries(node)
-
-
 _BOXES_STAY = real_only("boxes are compared as real values")
 
 
@@ -176,6 +171,6 @@ SPECS = (
         "number of boundaries up to each element",
         gives="output:int32",
         quant=real_only("it compares with real boundaries"),
-        verify="own",
+        verify="boundaries",
     ),
 )
