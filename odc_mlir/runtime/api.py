@@ -10,7 +10,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 from odc_mlir import targets
 from odc_mlir.errors import OdcError, OptionError, UnsupportedError, did_you_mean
 from odc_mlir.formats.cache import content_digest
-from odc_mlir.formats.circle.model import Model, Signature
+from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.reader import identify, read_model
 from odc_mlir.formats.package import ModelSource, is_package
 from odc_mlir.formats.quantities import bytes_of, model_name
@@ -170,7 +170,7 @@ def open_executor(
     source, model = model, runnable(model)
     # A lowered module runs unchanged or not at all.
     options["strict"] = strict = strict or (isinstance(model, Package) and not isinstance(source, Package))
-    subgraph = 0 if signature is None else subgraph_of(_model_records(model).signatures, signature)
+    subgraph = 0 if signature is None else _model_records(model).subgraph_of(signature, OptionError)
     if subgraph:
         if backend in ("npu", "native"):
             raise UnsupportedError(
@@ -426,15 +426,6 @@ def check_choice(name: str, value: str, allowed: Iterable[str]) -> None:
     """Raise OptionError for a value that is not allowed."""
     if value not in allowed:
         raise OptionError(f"unknown {name} {value!r}", hint=f"use one of {', '.join(allowed)}")
-
-
-def subgraph_of(signatures: Sequence[Signature], key: str) -> int:
-    """Return the subgraph of the signature ``key``. Raises OptionError for an unknown signature."""
-    for record in signatures:
-        if record.key == key:
-            return record.subgraph
-    known = ", ".join(repr(record.key) for record in signatures) or "none"
-    raise OptionError(f"the model has no signature {key!r}", hint=f"it has {known}")
 
 
 def peak_rss_bytes() -> int | None:

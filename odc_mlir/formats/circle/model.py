@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.errors import ModelError
+from odc_mlir.errors import ModelError, OdcError
 from odc_mlir.formats.quantities import tensor_names
 from odc_mlir.ops.sparse import Sparsity, same_array
 from odc_mlir.ops.spec import QuantParams, Shape
@@ -218,6 +218,14 @@ class Model:
 
     def metadata_bytes(self, name: str) -> memoryview | None:
         return next((self.buffers[buffer] for key, buffer in self.metadata if key == name), None)
+
+    def subgraph_of(self, signature: str, wrong: type[OdcError]) -> int:
+        """Return the subgraph of ``signature``. Raises ``wrong`` for an unknown signature."""
+        for record in self.signatures:
+            if record.key == signature:
+                return record.subgraph
+        known = ", ".join(repr(record.key) for record in self.signatures) or "none"
+        raise wrong(f"the model has no signature {signature!r}", hint=f"it has {known}")
 
     def constants(self, subgraph_index: int) -> dict[int, memoryview]:
         """Return the bytes of all constants of a subgraph by tensor index.

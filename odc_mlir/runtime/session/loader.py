@@ -224,7 +224,7 @@ class Loader:
 
     def configure_signature(self, name: str) -> None:
         """Select the subgraph of the signature ``name``."""
-        self._see(self.source.subgraph_of(name))
+        self._see(self.source.records.subgraph_of(name, SessionError))
         self._signature = name
 
     def with_signature(self, name: str) -> Loader:
@@ -486,16 +486,8 @@ class Source:
 
     def graph(self, signature: str | None, custom_ops: CustomOps) -> Graph:
         """Return the graph of ``signature`` (None: the first subgraph). Raises OdcError."""
-        subgraph = 0 if signature is None else self.subgraph_of(signature)
+        subgraph = 0 if signature is None else self.records.subgraph_of(signature, SessionError)
         return build_graph(self.records, subgraph, custom_ops=custom_ops, states=True)
-
-    def subgraph_of(self, signature: str) -> int:
-        """Return the subgraph of ``signature``. Raises SessionError for an unknown signature."""
-        for record in self.records.signatures:
-            if record.key == signature:
-                return record.subgraph
-        known = ", ".join(repr(record.key) for record in self.records.signatures) or "none"
-        raise SessionError(f"the model has no signature {signature!r}", hint=f"it has {known}")
 
 
 def source_from_path(path: str | os.PathLike[str]) -> Source:
