@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.numerics.pieces import in_pieces, limit
+from odc_mlir.numerics.pieces import by_pieces, in_pieces, limit
 
 Array = NDArray[Any]
 
@@ -42,15 +42,12 @@ def integer_converter(
     return lambda x: in_pieces(compute, x.astype(real, copy=False), dtype)
 
 
+@by_pieces(np.float32)
 def round_bfloat16(x: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return float32 values rounded to the nearest bfloat16 (ties to even), as float32."""
-
-    def compute(values: Array) -> Array:
-        bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-        rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) & np.uint32(0xFFFF0000)
-        return np.where(np.isnan(values), np.float32(np.nan), rounded.view(np.float32))
-
-    return in_pieces(compute, x, np.float32)
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) & np.uint32(0xFFFF0000)
+    return np.where(np.isnan(x), np.float32(np.nan), rounded.view(np.float32))
 
 
 def cast(x: Array, dtype: np.dtype[Any]) -> Array:

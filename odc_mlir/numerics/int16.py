@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from odc_mlir.numerics.fixed import multiply, quantize_multiplier, rdbpot, round_half_away
 from odc_mlir.numerics.lut import TABLE_16_THRESHOLD
-from odc_mlir.numerics.pieces import below_maximum, clamp, in_pairs, in_pieces, limit, row_slices
+from odc_mlir.numerics.pieces import below_maximum, by_pieces, clamp, in_pairs, in_pieces, limit, row_slices
 from odc_mlir.numerics.transcendental import leading_zeros
 
 Function = Callable[[NDArray[Any]], NDArray[Any]]
@@ -238,30 +238,24 @@ def _sigmoid(
     return position >= 0, np.where(magnitude >> index_bits >= _SIGMOID_SIZE - 1, saturated, value)
 
 
-def logistic16(x: NDArray[Any], p: SigmoidParams, entries: NDArray[np.int64] | None = None) -> NDArray[np.int16]:
+@by_pieces(np.int16)
+def logistic16(x: NDArray[Any], p: SigmoidParams, entries: NDArray[np.int64] | None = None) -> NDArray[Any]:
     """Return the logistic function of int16 codes, as codes with scale 1/32768 and zero point 0.
 
     ``entries`` overrides :func:`sigmoid_table`.
     """
-
-    def compute(codes: NDArray[Any]) -> NDArray[Any]:
-        positive, value = _sigmoid(codes, p, 9, 0x7FFF << 10, entries)
-        return np.where(positive, value + 512, (1 << 25) - value + 511) >> 10
-
-    return in_pieces(compute, x, np.int16)
+    positive, value = _sigmoid(x, p, 9, 0x7FFF << 10, entries)
+    return np.where(positive, value + 512, (1 << 25) - value + 511) >> 10
 
 
-def tanh16(x: NDArray[Any], p: SigmoidParams, entries: NDArray[np.int64] | None = None) -> NDArray[np.int16]:
+@by_pieces(np.int16)
+def tanh16(x: NDArray[Any], p: SigmoidParams, entries: NDArray[np.int64] | None = None) -> NDArray[Any]:
     """Return the hyperbolic tangent of int16 codes, as codes with scale 1/32768 and zero point 0.
 
     ``entries`` overrides :func:`sigmoid_table`.
     """
-
-    def compute(codes: NDArray[Any]) -> NDArray[Any]:
-        positive, value = _sigmoid(codes, p, 8, 0xFFFF << 8, entries)
-        return np.where(positive, value - (1 << 23) + 128, (1 << 23) - value + 127) >> 8
-
-    return in_pieces(compute, x, np.int16)
+    positive, value = _sigmoid(x, p, 8, 0xFFFF << 8, entries)
+    return np.where(positive, value - (1 << 23) + 128, (1 << 23) - value + 127) >> 8
 
 
 @dataclass(frozen=True, slots=True)

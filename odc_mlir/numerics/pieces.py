@@ -39,6 +39,11 @@ def in_pieces(compute: Callable[[Array], Array], x: Array, dtype: DTypeLike) -> 
     return result.reshape(x.shape)
 
 
+def by_pieces(dtype: DTypeLike) -> Callable[[Callable[..., Array]], Callable[..., Array]]:
+    """Return the decorator that computes an element-wise function of ``x`` and parameters by :func:`in_pieces`."""
+    return lambda compute: lambda x, *rest: in_pieces(lambda piece: compute(piece, *rest), x, dtype)
+
+
 def in_pairs(compute: Callable[[Array, Array], Array], a: Array, b: Array, dtype: DTypeLike) -> Array:
     """Return ``compute(a, b)`` as ``dtype`` for an element-wise function, computed in pieces. Operands broadcast."""
     shape = a.shape if a.shape == b.shape else np.broadcast_shapes(a.shape, b.shape)

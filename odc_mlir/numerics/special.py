@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.numerics.pieces import in_pieces, limit, pieces
+from odc_mlir.numerics.pieces import by_pieces, in_pieces, limit, pieces
 
 Array = NDArray[Any]
 
@@ -68,13 +68,10 @@ def _gelu(x: Array) -> Array:
     return np.asarray(np.copysign(power, x, out=power))
 
 
+@by_pieces(np.float32)
 def erf(x: Array) -> NDArray[np.float32]:
     """Return the error function of float32, rounded once."""
-
-    def compute(x: Array) -> Array:
-        return np.array([math.erf(v) for v in x.ravel().tolist()], np.float32).reshape(x.shape)
-
-    return in_pieces(compute, x, np.float32)
+    return np.array([math.erf(v) for v in x.ravel().tolist()], np.float32).reshape(x.shape)
 
 
 def gelu_exact(x: Array) -> NDArray[np.float32]:
@@ -97,22 +94,19 @@ def gelu_tanh_exact(x: Array) -> NDArray[np.float32]:
     return np.asarray(_HALF * x * (_ONE + tangent))
 
 
+@by_pieces(np.float32)
 def gelu_tanh(x: Array) -> NDArray[np.float32]:
     """Return the approximation of GELU by a hyperbolic tangent, for float32."""
-
-    def compute(x: Array) -> Array:
-        inner = x * x
-        inner *= x
-        inner *= _CUBIC
-        inner += x
-        inner *= _ROOT_2_OVER_PI
-        np.tanh(inner, out=inner)
-        inner += _ONE
-        inner *= _HALF  # first, because the product with a large number overflows
-        inner *= x
-        return inner
-
-    return in_pieces(compute, x, np.float32)
+    inner = x * x
+    inner *= x
+    inner *= _CUBIC
+    inner += x
+    inner *= _ROOT_2_OVER_PI
+    np.tanh(inner, out=inner)
+    inner += _ONE
+    inner *= _HALF  # first, because the product with a large number overflows
+    inner *= x
+    return inner
 
 
 def elu(x: Array) -> Array:

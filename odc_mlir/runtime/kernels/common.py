@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -84,6 +85,16 @@ def planned(
         return plan(x) if several else [plan(x)]
 
     return execute
+
+
+def computing(compute: Callable[..., Any]) -> Callable[[Node], Execute]:
+    """Make ``compute(node, *operands)`` a kernel (see :func:`computed`)."""
+    return lambda node: computed(node, partial(compute, node))
+
+
+def planning(index: int, *others: int) -> Callable[[Callable[..., PlannedKernel]], Callable[[Node], Execute]]:
+    """Return the decorator that makes ``make(node, shape, *values)`` a kernel (see :func:`planned`)."""
+    return lambda make: lambda node: planned(node, index, others, partial(make, node))
 
 
 @contextmanager

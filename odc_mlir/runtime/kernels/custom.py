@@ -13,7 +13,7 @@ from odc_mlir.numerics import special
 from odc_mlir.ops.custom import builtin_node, custom_option, pool_axes
 from odc_mlir.ops.infer.common import WindowAxis, require_dtype
 from odc_mlir.ops.spec import Array, Execute, Node
-from odc_mlir.runtime.kernels.common import computed, input_error, single, unsupported
+from odc_mlir.runtime.kernels.common import computed, computing, input_error, single, unsupported
 
 
 def registered(node: Node) -> Execute:
@@ -64,18 +64,15 @@ def erf(node: Node) -> Execute:
     return computed(node, special.erf)
 
 
-def matrix_band_part(node: Node) -> Execute:
+@computing
+def matrix_band_part(node: Node, x: Array, *limits: Array) -> Array:
     """Keep elements with ``i - j <= lower`` and ``j - i <= upper``. A negative bound means no bound."""
-
-    def compute(x: Array, *limits: Array) -> Array:
-        lower, upper = (int(single(node, limit, name)) for limit, name in zip(limits, ("lower", "upper"), strict=True))
-        if x.ndim < 2:
-            raise input_error(node, f"the input {list(x.shape)} holds no matrices")
-        below = np.arange(x.shape[-2])[:, None] - np.arange(x.shape[-1])
-        inside = ((lower < 0) | (below <= lower)) & ((upper < 0) | (-below <= upper))
-        return np.where(inside, x, x.dtype.type(0))
-
-    return computed(node, compute)
+    lower, upper = (int(single(node, limit, name)) for limit, name in zip(limits, ("lower", "upper"), strict=True))
+    if x.ndim < 2:
+        raise input_error(node, f"the input {list(x.shape)} holds no matrices")
+    below = np.arange(x.shape[-2])[:, None] - np.arange(x.shape[-1])
+    inside = ((lower < 0) | (below <= lower)) & ((upper < 0) | (-below <= upper))
+    return np.where(inside, x, x.dtype.type(0))
 
 
 def fused_batch_norm(node: Node) -> Execute:

@@ -72,19 +72,16 @@ def _coordinates(node: Node, indices: Array, sizes: Sequence[int]) -> tuple[Arra
     return tuple(parts.astype(np.intp))
 
 
-def gather_nd(node: Node) -> Execute:
+@common.planning(0, 1)
+def gather_nd(node: Node, shape: tuple[int, ...], indices: Array) -> common.PlannedKernel:
     """Gather slices of operand 0 at the coordinates in operand 1."""
-
-    def make(shape: tuple[int, ...], indices: Array) -> common.PlannedKernel:
-        depth = coordinate_count(node, shape, indices.shape) or 0
-        sizes = (*indices.shape[:-1], *shape[depth:])
-        check_elements(node, sizes, node.operand(0).dtype)
-        if depth == 0:
-            return lambda x: np.broadcast_to(x, sizes).copy()
-        coordinates = _coordinates(node, indices.reshape(-1, depth), shape)
-        return lambda x: x[coordinates].reshape(sizes)
-
-    return common.planned(node, 0, (1,), make)
+    depth = coordinate_count(node, shape, indices.shape) or 0
+    sizes = (*indices.shape[:-1], *shape[depth:])
+    check_elements(node, sizes, node.operand(0).dtype)
+    if depth == 0:
+        return lambda x: np.broadcast_to(x, sizes).copy()
+    coordinates = _coordinates(node, indices.reshape(-1, depth), shape)
+    return lambda x: x[coordinates].reshape(sizes)
 
 
 _ADDED = ("float32", "uint8", "bool", "int8", "int32", "int64")
@@ -107,29 +104,26 @@ def scatter_nd(node: Node) -> Execute:
     return common.computed(node, compute)
 
 
-def sparse_to_dense(node: Node) -> Execute:
+@common.planning(2, 0, 1, 3)
+def sparse_to_dense(
+    node: Node, shape: tuple[int, ...], indices: Array, wanted: Array, default: Array
+) -> common.PlannedKernel:
     """Fill a tensor with one value, then write operand 2 at coordinates in operand 0. The last duplicate wins."""
+    sizes = common.wanted_sizes(node, wanted)
+    rows = indices if indices.ndim == 2 else indices.reshape(-1, 1)
+    if rows.shape[1] != len(sizes):
+        raise common.input_error(node, f"coordinates have {rows.shape[1]} entries, the result's shape {list(sizes)}")
+    if shape and math.prod(shape) != rows.shape[0]:
+        raise common.input_error(node, f"there are {math.prod(shape)} values for {rows.shape[0]} coordinates")
+    places, rest = _coordinates(node, rows, sizes), common.single(node, default, "the default value")
 
-    def make(shape: tuple[int, ...], indices: Array, wanted: Array, default: Array) -> common.PlannedKernel:
-        sizes = common.wanted_sizes(node, wanted)
-        rows = indices if indices.ndim == 2 else indices.reshape(-1, 1)
-        if rows.shape[1] != len(sizes):
-            raise common.input_error(
-                node, f"coordinates have {rows.shape[1]} entries, the result's shape {list(sizes)}"
-            )
-        if shape and math.prod(shape) != rows.shape[0]:
-            raise common.input_error(node, f"there are {math.prod(shape)} values for {rows.shape[0]} coordinates")
-        places, rest = _coordinates(node, rows, sizes), common.single(node, default, "the default value")
+    def scatter(values: Array) -> Array:
+        out = np.empty(sizes, values.dtype)
+        out.fill(rest[()])
+        out[places] = values
+        return out
 
-        def scatter(values: Array) -> Array:
-            out = np.empty(sizes, values.dtype)
-            out.fill(rest[()])
-            out[places] = values
-            return out
-
-        return scatter
-
-    return common.planned(node, 2, (0, 1, 3), make)
+    return scatter
 
 
 def one_hot(node: Node) -> Execute:
@@ -157,16 +151,13 @@ def one_hot(node: Node) -> Execute:
     return execute
 
 
-def dynamic_update_slice(node: Node) -> Execute:
+@common.computing
+def dynamic_update_slice(node: Node, x: Array, update: Array, places: Array) -> Array:
     """Write operand 1 into operand 0 at the position in operand 2, clamped so that it fits."""
-
-    def compute(x: Array, update: Array, places: Array) -> Array:
-        out, start = x.copy(), common.ints(places)
-        check_fits(node, out.shape, update.shape)
-        if len(start) != out.ndim:
-            raise common.input_error(node, f"there are {len(start)} start positions for an operand of rank {out.ndim}")
-        firsts = [min(max(s, 0), d - u) for s, d, u in zip(start, out.shape, update.shape, strict=True)]
-        out[tuple(slice(s, s + u) for s, u in zip(firsts, update.shape, strict=True))] = update
-        return out
-
-    return common.computed(node, compute)
+    out, start = x.copy(), common.ints(places)
+    check_fits(node, out.shape, update.shape)
+    if len(start) != out.ndim:
+        raise common.input_error(node, f"there are {len(start)} start positions for an operand of rank {out.ndim}")
+    firsts = [min(max(s, 0), d - u) for s, d, u in zip(start, out.shape, update.shape, strict=True)]
+    out[tuple(slice(s, s + u) for s, u in zip(firsts, update.shape, strict=True))] = update
+    return out

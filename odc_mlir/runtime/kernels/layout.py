@@ -20,18 +20,15 @@ def _known(shape: Shape) -> tuple[int, ...]:
     return tuple(d or 0 for d in shape)
 
 
-def tile(node: Node) -> Execute:
+@common.planning(0, 1)
+def tile(node: Node, shape: tuple[int, ...], values: Array) -> common.PlannedKernel:
     """Repeat operand 0 along each axis."""
-
-    def make(shape: tuple[int, ...], values: Array) -> common.PlannedKernel:
-        multiples = common.ints(values)
-        sizes = _known(layout.tiled_shape(node, shape, multiples))
-        check_elements(node, sizes, node.operand(0).dtype)
-        apart = [size for d in shape for size in (1, d)]
-        beside = [size for d, count in zip(shape, multiples, strict=True) for size in (count, d)]
-        return lambda x: np.broadcast_to(x.reshape(apart), beside).copy().reshape(sizes)
-
-    return common.planned(node, 0, (1,), make)
+    multiples = common.ints(values)
+    sizes = _known(layout.tiled_shape(node, shape, multiples))
+    check_elements(node, sizes, node.operand(0).dtype)
+    apart = [size for d in shape for size in (1, d)]
+    beside = [size for d, count in zip(shape, multiples, strict=True) for size in (count, d)]
+    return lambda x: np.broadcast_to(x.reshape(apart), beside).copy().reshape(sizes)
 
 
 def _pieces(axis: int, sizes: Sequence[int]) -> Callable[[Array], list[Array]]:
@@ -119,37 +116,31 @@ def mirror_pad(node: Node) -> Execute:
     return common.planned(node, 0, (1,), make)
 
 
-def reverse_v2(node: Node) -> Execute:
+@common.planning(0, 1)
+def reverse_v2(node: Node, shape: tuple[int, ...], values: Array) -> common.PlannedKernel:
     """Reverse operand 0 along the axes in operand 1."""
-
-    def make(shape: tuple[int, ...], values: Array) -> common.PlannedKernel:
-        axes = layout.reversed_axes(node, common.ints(values), len(shape))
-        turned = tuple(slice(None, None, -1 if axis in axes else 1) for axis in range(len(shape)))
-        return lambda x: x[turned].copy()
-
-    return common.planned(node, 0, (1,), make)
+    axes = layout.reversed_axes(node, common.ints(values), len(shape))
+    turned = tuple(slice(None, None, -1 if axis in axes else 1) for axis in range(len(shape)))
+    return lambda x: x[turned].copy()
 
 
-def reverse_sequence(node: Node) -> Execute:
+@common.planning(0, 1)
+def reverse_sequence(node: Node, shape: tuple[int, ...], values: Array) -> common.PlannedKernel:
     """Reverse the first ``lengths[i]`` elements of batch entry i along the sequence axis."""
-
-    def make(shape: tuple[int, ...], values: Array) -> common.PlannedKernel:
-        lengths = np.asarray(values).ravel()
-        batch, sequence = layout.sequence_axes(node, len(shape))
-        steps = shape[sequence]
-        if lengths.size != shape[batch]:
-            raise common.input_error(node, f"there are {lengths.size} lengths for a batch of {shape[batch]}")
-        if lengths.min(initial=0) < 0 or lengths.max(initial=0) > steps:
-            raise common.input_error(node, f"lengths {lengths.tolist()} must be from 0 to {steps}")
-        place = np.arange(steps)[None, :]
-        ends = lengths.astype(np.int64)[:, None]
-        source = np.where(place < ends, ends - 1 - place, place)
-        entries = np.arange(lengths.size)[:, None]
-        order = (batch, sequence, *(axis for axis in range(len(shape)) if axis not in (batch, sequence)))
-        back = tuple(order.index(axis) for axis in range(len(shape)))
-        return lambda x: x.transpose(order)[entries, source].transpose(back).copy()
-
-    return common.planned(node, 0, (1,), make)
+    lengths = np.asarray(values).ravel()
+    batch, sequence = layout.sequence_axes(node, len(shape))
+    steps = shape[sequence]
+    if lengths.size != shape[batch]:
+        raise common.input_error(node, f"there are {lengths.size} lengths for a batch of {shape[batch]}")
+    if lengths.min(initial=0) < 0 or lengths.max(initial=0) > steps:
+        raise common.input_error(node, f"lengths {lengths.tolist()} must be from 0 to {steps}")
+    place = np.arange(steps)[None, :]
+    ends = lengths.astype(np.int64)[:, None]
+    source = np.where(place < ends, ends - 1 - place, place)
+    entries = np.arange(lengths.size)[:, None]
+    order = (batch, sequence, *(axis for axis in range(len(shape)) if axis not in (batch, sequence)))
+    back = tuple(order.index(axis) for axis in range(len(shape)))
+    return lambda x: x.transpose(order)[entries, source].transpose(back).copy()
 
 
 def space_to_batch_nd(node: Node) -> Execute:
@@ -174,27 +165,26 @@ def space_to_batch_nd(node: Node) -> Execute:
     return common.planned(node, 0, (1, 2), make)
 
 
-def batch_to_space_nd(node: Node) -> Execute:
+@common.planning(0, 1, 2)
+def batch_to_space_nd(
+    node: Node, shape: tuple[int, ...], block_values: Array, crop_values: Array
+) -> common.PlannedKernel:
     """Move batch entries of ``[N * blocks, spatial…, …]`` into blocks of space, then crop."""
+    block, crops = common.ints(block_values), common.ints(crop_values)
+    sizes = _known(layout.spread_shape(node, shape, block, crops))
+    count = len(block)
+    apart = (*block, sizes[0], *shape[1:])
+    # inside of each axis, batch, cell of each axis, rest -> batch, (cell, inside) per axis, rest
+    order = [count] + [axis for i in range(count) for axis in (count + 1 + i, i)]
+    order += range(2 * count + 1, len(apart))
+    whole = (sizes[0], *(d * b for d, b in zip(shape[1:], block, strict=False)), *sizes[count + 1 :])
+    kept = (slice(None), *(slice(crops[2 * i], crops[2 * i] + sizes[i + 1]) for i in range(count)))
 
-    def make(shape: tuple[int, ...], block_values: Array, crop_values: Array) -> common.PlannedKernel:
-        block, crops = common.ints(block_values), common.ints(crop_values)
-        sizes = _known(layout.spread_shape(node, shape, block, crops))
-        count = len(block)
-        apart = (*block, sizes[0], *shape[1:])
-        # inside of each axis, batch, cell of each axis, rest -> batch, (cell, inside) per axis, rest
-        order = [count] + [axis for i in range(count) for axis in (count + 1 + i, i)]
-        order += range(2 * count + 1, len(apart))
-        whole = (sizes[0], *(d * b for d, b in zip(shape[1:], block, strict=False)), *sizes[count + 1 :])
-        kept = (slice(None), *(slice(crops[2 * i], crops[2 * i] + sizes[i + 1]) for i in range(count)))
+    def spread(x: Array) -> Array:
+        out = x.reshape(apart).transpose(order).copy().reshape(whole)
+        return np.asarray(out[kept], order="C") if any(crops) else out
 
-        def spread(x: Array) -> Array:
-            out = x.reshape(apart).transpose(order).copy().reshape(whole)
-            return np.asarray(out[kept], order="C") if any(crops) else out
-
-        return spread
-
-    return common.planned(node, 0, (1, 2), make)
+    return spread
 
 
 def space_to_depth(node: Node) -> Execute:
@@ -225,18 +215,15 @@ def depth_to_space(node: Node) -> Execute:
     return common.planned(node, 0, (), make)
 
 
-def dilate(node: Node) -> Execute:
+@common.computing
+def dilate(node: Node, x: Array, factors: Array, value: Array) -> Array:
     """Insert copies of operand 2 between the elements of operand 0."""
-
-    def compute(x: Array, factors: Array, value: Array) -> Array:
-        dilations = common.ints(factors)
-        sizes = _known(layout.dilated_shape(node, x.shape, dilations))
-        check_elements(node, sizes, node.results[0].dtype)
-        out = np.full(sizes, common.single(node, value, "the padding value"), x.dtype)
-        out[tuple(slice(None, None, by) for by in dilations)] = x
-        return out
-
-    return common.computed(node, compute)
+    dilations = common.ints(factors)
+    sizes = _known(layout.dilated_shape(node, x.shape, dilations))
+    check_elements(node, sizes, node.results[0].dtype)
+    out = np.full(sizes, common.single(node, value, "the padding value"), x.dtype)
+    out[tuple(slice(None, None, by) for by in dilations)] = x
+    return out
 
 
 def matrix_diag(node: Node) -> Execute:
@@ -253,25 +240,19 @@ def matrix_diag(node: Node) -> Execute:
     return common.computed(node, compute)
 
 
-def matrix_set_diag(node: Node) -> Execute:
+@common.computing
+def matrix_set_diag(node: Node, x: Array, diagonal: Array) -> Array:
     """Replace the diagonals of ``[…, rows, columns]`` by operand 1."""
-
-    def compute(x: Array, diagonal: Array) -> Array:
-        out = x.copy()
-        layout.check_diagonal(node, out.shape, diagonal.shape)
-        place = np.arange(diagonal.shape[-1])
-        out[..., place, place] = diagonal
-        return out
-
-    return common.computed(node, compute)
+    out = x.copy()
+    layout.check_diagonal(node, out.shape, diagonal.shape)
+    place = np.arange(diagonal.shape[-1])
+    out[..., place, place] = diagonal
+    return out
 
 
-def broadcast_to(node: Node) -> Execute:
+@common.planning(0, 1)
+def broadcast_to(node: Node, shape: tuple[int, ...], sizes: Array) -> common.PlannedKernel:
     """Repeat operand 0 to the shape in operand 1."""
-
-    def make(shape: tuple[int, ...], sizes: Array) -> common.PlannedKernel:
-        wanted = common.ints(sizes)
-        layout.check_broadcast(node, shape, wanted)
-        return lambda x: np.broadcast_to(x, wanted).copy()
-
-    return common.planned(node, 0, (1,), make)
+    wanted = common.ints(sizes)
+    layout.check_broadcast(node, shape, wanted)
+    return lambda x: np.broadcast_to(x, wanted).copy()

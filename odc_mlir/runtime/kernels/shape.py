@@ -37,27 +37,21 @@ def _reshaped(sizes: Iterable[int]) -> common.PlannedKernel:
     return lambda x: x.reshape(wanted)
 
 
-def squeeze(node: Node) -> Execute:
+@common.planning(0)
+def squeeze(node: Node, shape: tuple[int, ...]) -> common.PlannedKernel:
     """Remove axes of size 1."""
-
-    def make(shape: tuple[int, ...]) -> common.PlannedKernel:
-        axes = squeezed_axes(node, shape) or ()
-        return _reshaped(d for i, d in enumerate(shape) if i not in axes)
-
-    return common.planned(node, 0, (), make)
+    axes = squeezed_axes(node, shape) or ()
+    return _reshaped(d for i, d in enumerate(shape) if i not in axes)
 
 
-def expand_dims(node: Node) -> Execute:
+@common.planning(0, 1)
+def expand_dims(node: Node, shape: tuple[int, ...], value: Array) -> common.PlannedKernel:
     """Insert an axis of size 1 at operand 1."""
-
-    def make(shape: tuple[int, ...], value: Array) -> common.PlannedKernel:
-        axis = common.ints(value)
-        if len(axis) != 1:
-            raise common.input_error(node, f"the axis {list(axis)} must be one number")
-        place = normal_axis(node, axis[0], len(shape) + 1)
-        return _reshaped((*shape[:place], 1, *shape[place:]))
-
-    return common.planned(node, 0, (1,), make)
+    axis = common.ints(value)
+    if len(axis) != 1:
+        raise common.input_error(node, f"the axis {list(axis)} must be one number")
+    place = normal_axis(node, axis[0], len(shape) + 1)
+    return _reshaped((*shape[:place], 1, *shape[place:]))
 
 
 def shape(node: Node) -> Execute:
@@ -79,14 +73,11 @@ def strided(node: Node) -> Execute:
     return common.planned(node, 0, (1, 2, 3), make)
 
 
-def slice_(node: Node) -> Execute:
+@common.planning(0, 1, 2)
+def slice_(node: Node, shape: tuple[int, ...], begin: Array, size: Array) -> common.PlannedKernel:
     """Slice a range along each axis."""
-
-    def make(shape: tuple[int, ...], begin: Array, size: Array) -> common.PlannedKernel:
-        indices = plain_slice(node, shape, common.ints(begin), common.ints(size)).indices
-        return lambda x: np.asarray(x[indices], order="C")
-
-    return common.planned(node, 0, (1, 2), make)
+    indices = plain_slice(node, shape, common.ints(begin), common.ints(size)).indices
+    return lambda x: np.asarray(x[indices], order="C")
 
 
 def pack(node: Node) -> Execute:
@@ -189,11 +180,8 @@ def pad_pairs(node: Node, shape: tuple[int, ...], pads: Array) -> list[tuple[int
     return [(int(a), int(b)) for a, b in pads]
 
 
-def transpose(node: Node) -> Execute:
+@common.planning(0, 1)
+def transpose(node: Node, shape: tuple[int, ...], order: Array) -> common.PlannedKernel:
     """Permute the axes of operand 0 by operand 1."""
-
-    def make(shape: tuple[int, ...], order: Array) -> common.PlannedKernel:
-        places = permutation(node, common.ints(order), len(shape))
-        return lambda x: x.transpose(places).copy()
-
-    return common.planned(node, 0, (1,), make)
+    places = permutation(node, common.ints(order), len(shape))
+    return lambda x: x.transpose(places).copy()
