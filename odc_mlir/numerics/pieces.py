@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ def in_pieces(compute: Callable[[Array], Array], x: Array, dtype: DTypeLike) -> 
 
 def by_pieces(dtype: DTypeLike) -> Callable[[Callable[..., Array]], Callable[..., Array]]:
     """Return the decorator that computes an element-wise function of ``x`` and parameters by :func:`in_pieces`."""
-    return lambda compute: lambda x, *rest: in_pieces(lambda piece: compute(piece, *rest), x, dtype)
+    return lambda compute: wraps(compute)(lambda x, *rest: in_pieces(lambda piece: compute(piece, *rest), x, dtype))
 
 
 def in_pairs(compute: Callable[[Array, Array], Array], a: Array, b: Array, dtype: DTypeLike) -> Array:
