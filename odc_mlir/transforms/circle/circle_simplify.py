@@ -15,7 +15,7 @@ The canonicalization patterns of operators, which ``canonicalize`` applies as we
 - no effect: addition of 0 and multiplication by 1 in unquantised types, RESHAPE and similar operators to the same
   shape, TRANSPOSE that keeps the order, CAST to the same type, QUANTIZE to the same parameters, MAXIMUM with the lowest
   code, MINIMUM with the highest code, and SLICE, PAD, TILE, SPLIT, RESIZE … that return the whole operand
-- chains: RESHAPE of a view, TRANSPOSE of a TRANSPOSE
+- chains: RESHAPE of a view, TRANSPOSE of a TRANSPOSE, CAST of ARG_MAX or ARG_MIN
 - A TRANSPOSE that moves only dimensions of extent 1 becomes a RESHAPE. A RESHAPE costs nothing.
 
 In addition, if a fully connected layer reads an image that is transposed to channels first and flattened, the pass

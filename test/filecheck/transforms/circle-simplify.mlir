@@ -207,3 +207,20 @@ func.func @floats(%x: tensor<1x4xf32>, %y: tensor<1x4x!quant.uniform<i8:f32, 0.5
 // CHECK-NEXT: circle.reverse_v2
 // CHECK: circle.dequantize
 // CHECK-NEXT: circle.concatenation
+
+// -----
+
+// A search gives the index type that its reader wants, unless another operator reads the indices.
+func.func @index_type(%x: tensor<2x4xf32>) -> (tensor<2xi32>, tensor<2xi32>, tensor<2xi64>) {
+  %a = circle.const [1] : tensor<1xi32>
+  %0 = circle.arg_max(%x, %a) {output_type = int64} : (tensor<2x4xf32>, tensor<1xi32>) -> tensor<2xi64>
+  %1 = circle.cast(%0) {in_data_type = int64, out_data_type = int32} : (tensor<2xi64>) -> tensor<2xi32> loc("index")
+  %2 = circle.arg_min(%x, %a) {output_type = int64} : (tensor<2x4xf32>, tensor<1xi32>) -> tensor<2xi64>
+  %3 = circle.cast(%2) {in_data_type = int64, out_data_type = int32} : (tensor<2xi64>) -> tensor<2xi32>
+  func.return %1, %3, %2 : tensor<2xi32>, tensor<2xi32>, tensor<2xi64>
+}
+// CHECK-LABEL: func.func @index_type(
+// CHECK-NOT: circle.cast
+// CHECK: circle.arg_max(%x, %a) {output_type = int32} : (tensor<2x4xf32>, tensor<1xi32>) -> tensor<2xi32> loc("index")
+// CHECK: circle.arg_min(%x, %a) {output_type = int64}
+// CHECK: circle.cast

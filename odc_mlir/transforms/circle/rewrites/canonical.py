@@ -86,6 +86,20 @@ class TransposeToReshape(rewriting.OperatorPattern):
         rewriter.replace(op, rewriting.reshaped(source, result, [shape[int(axis)] for axis in order]))
 
 
+class SearchType(rewriting.OperatorPattern):
+    """Let ARG_MAX and ARG_MIN compute the index type that their only reader, a CAST, converts to."""
+
+    names = frozenset({"CAST"})
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        search, result = rewriting.producer(op.operands[0], "ARG_MAX", "ARG_MIN"), op.results[0]
+        kind = tensor_facts(result.type).dtype
+        if search is not None and rewriting.is_used_once(op.operands[0]) and kind in ("int32", "int64"):
+            made = rewriting.operator(search.SPEC.name, search.operands, result, {"output_type": kind})
+            rewriter.replace(op, [made])
+            rewriter.erase(search)
+
+
 def _neutral(number: int, *, either: bool) -> Callable[[CircleOp], SSAValue | None]:
     """Return a rule that selects one operand if the other operand is a constant filled with ``number``.
 
@@ -125,12 +139,8 @@ def _same_size(place: int = 0) -> Callable[[CircleOp], SSAValue | None]:
 
 
 def _unit_strides(op: CircleOp) -> SSAValue | None:
-    strides = rewriting.constant(op.operands[3])
-    return (
-        op.operands[0]
-        if strides is not None and np.all(strides == 1) and rewriting.static_shape_of(op.operands[0])
-        else None
-    )
+    strides, shape = rewriting.constant(op.operands[3]), rewriting.static_shape_of(op.operands[0])
+    return op.operands[0] if shape and strides is not None and np.all(strides == 1) else None
 
 
 def _identity_order(op: CircleOp) -> SSAValue | None:
@@ -159,5 +169,5 @@ _IDENTITIES: Mapping[str, Callable[[CircleOp], SSAValue | None]] = {
 @cache
 def canonicalization_patterns(name: str | None = None) -> tuple[rewriting.OperatorPattern, ...]:
     """Return the patterns for the operator ``name``, or all patterns."""
-    patterns = (DropIdentity(), MergeViews(), MergeTransposes(), TransposeToReshape())
+    patterns = (DropIdentity(), MergeViews(), MergeTransposes(), TransposeToReshape(), SearchType())
     return tuple(pattern for pattern in patterns if name is None or name in pattern.names)

@@ -13,8 +13,6 @@ from odc_mlir.runtime.kernels.logic import needs_scales
 from odc_mlir.transforms.npu.lowering.site import MINUS, ONE, UNIT, LowerToNpu, Pair, Site, blob_of, exact_sum, product
 from odc_mlir.transforms.partition.rules.checks import COMPARISONS
 
-_PLAIN = QuantParams((1.0,), (0,))
-
 
 class LowerCodeComparison(LowerToNpu):
     """Lower a comparison to a difference at the common scale, clamped to 0 and 1.
@@ -31,7 +29,7 @@ class LowerCodeComparison(LowerToNpu):
             operands = (1, 0) if name.startswith("LESS") else (0, 1)
             site.finish(_difference(site, operands, site.result_type, int(name.endswith("EQUAL")), truths))
             return
-        signs = tensor_type("int8", site.result.static_shape, _PLAIN)
+        signs = tensor_type("int8", site.result.static_shape, QuantParams((1.0,), (0,)))
         sign = site.emit(_difference(site, (0, 1), signs, 0, (-1, 1)))
         zero, scale = (1, MINUS) if name == "EQUAL" else (0, UNIT)
         site.finish(product(sign, sign, site.result_type, (0, 0, zero), scale, truths))
