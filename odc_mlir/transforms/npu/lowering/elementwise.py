@@ -158,7 +158,7 @@ class LowerPrelu(LowerToNpu):
         zeros, scale = (in_zero, p.alpha_zero, out_zero), (p.alpha_multiplier, p.alpha_exponent)
         below = product(negative, site.constant_or_operand(1), site.result_type, zeros, scale, limits)
         terms = site.emit(above), site.emit(below)
-        site.finish(exact_sum(npu.ElementwiseKind.ADD, *terms, site.result_type, out_zero, (low, high)))
+        site.finish(exact_sum(*terms, site.result_type, out_zero, (low, high)))
 
 
 def _pairs(site: Site) -> tuple[elementwise.Quant, elementwise.Quant, elementwise.Quant]:

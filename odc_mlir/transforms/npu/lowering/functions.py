@@ -161,21 +161,15 @@ class LowerLeakyRelu16(LowerWide):
         site.finish(_sum(site, above, below, kind, p.out_zero))
 
 
-class LowerNeg16(LowerWide):
-    """Lower NEG of 16-bit codes to a change of scale by a negative multiplier."""
+class LowerNegAbs16(LowerWide):
+    """Lower NEG of 16-bit codes to a negative scale, and ABS to the maximum of both signs. Rounding is monotonic."""
 
-    operators = ("NEG",)
-
-    def rewrite(self, site: Site) -> None:
-        site.finish(_rescaled(site, -1))
-
-
-class LowerAbs16(LowerWide):
-    """Lower ABS of 16-bit codes to the maximum of scaled codes and scaled negatives. Rounding is monotonic."""
-
-    operators = ("ABS",)
+    operators = ("NEG", "ABS")
 
     def rewrite(self, site: Site) -> None:
+        if site.node.spec.name == "NEG":
+            site.finish(_rescaled(site, -1))
+            return
         both = (site.emit(_rescaled(site, sign)) for sign in (1, -1))
         site.finish(npu.ElementwiseOp(npu.ElementwiseKind.MAX, *both, site.result_type, clamp=(LOW, HIGH)))
 

@@ -143,12 +143,10 @@ def product(
     return npu.ElementwiseOp(npu.ElementwiseKind.MUL, a, b, kind, zeros=zeros, out_scale=factor, clamp=clamp)
 
 
-def exact_sum(
-    kind: npu.ElementwiseKind, a: SSAValue, b: SSAValue, result_type: Attribute, zero: int, clamp: Pair
-) -> npu.ElementwiseOp:
-    """Return the sum or difference of codes with the same scale and zero point."""
-    scales = dict.fromkeys(("a_scale", "b_scale", "out_scale"), ONE)
-    return npu.ElementwiseOp(kind, a, b, result_type, zeros=(zero, zero, zero), clamp=clamp, **scales)
+def exact_sum(a: SSAValue, b: SSAValue, result_type: Attribute, zero: int, clamp: Pair) -> npu.ElementwiseOp:
+    """Return the sum of codes with the same scale and zero point."""
+    zeros, scales = (zero, zero, zero), dict.fromkeys(("a_scale", "b_scale", "out_scale"), ONE)
+    return npu.ElementwiseOp(npu.ElementwiseKind.ADD, a, b, result_type, zeros=zeros, clamp=clamp, **scales)
 
 
 def two_codes(truths: SSAValue, kind: Attribute, false: int, true: int) -> npu.ScaleOp:

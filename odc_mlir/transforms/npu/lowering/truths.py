@@ -80,7 +80,7 @@ class LowerSelect(LowerToNpu):
             condition, value = _condition(site, negated=index == 2), site.constant_or_operand(index)
             kind = site.result_of_shape(*np.broadcast_shapes(npu.shape_of(condition), npu.shape_of(value)))
             terms.append(site.emit(product(condition, value, kind, (0, zero, zero), UNIT, clamp)))
-        site.finish(exact_sum(npu.ElementwiseKind.ADD, terms[0], terms[1], site.result_type, zero, clamp))
+        site.finish(exact_sum(terms[0], terms[1], site.result_type, zero, clamp))
 
 
 def _difference(site: Site, operands: Pair, kind: Attribute, added: int, clamp: Pair) -> npu.ElementwiseOp:
