@@ -140,6 +140,15 @@ def parsing(
 
 
 @contextmanager
+def of_extra(name: str, kind: type[OdcError], need: str, more: str = "", location: str | None = None) -> Iterator[None]:
+    """Convert a failed import of a package of the extra ``name`` to a ``kind`` with the message ``need``."""
+    try:
+        yield
+    except ImportError:
+        raise kind(need, location=location, hint=f"pip install 'odc-mlir[{name}]'{more}") from None
+
+
+@contextmanager
 def located(location: str) -> Iterator[None]:
     """Add ``location`` to errors of this block that have no location."""
     try:

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from odc_mlir.errors import CompileError, OptionError
+from odc_mlir.errors import CompileError, OptionError, of_extra
 from odc_mlir.targets import cpu
 from odc_mlir.targets.cpu import CpuTarget
 
@@ -77,10 +77,8 @@ def machine_facts() -> str:
 
 def import_llvm() -> Any:
     """Return llvmlite's binding with all targets initialised. Raises OptionError if it is not installed."""
-    try:
+    with of_extra("native", OptionError, "native code needs the package llvmlite"):
         from llvmlite import binding
-    except ImportError:
-        raise OptionError("native code needs the package llvmlite", hint="pip install 'odc-mlir[native]'") from None
     _initialize()
     return binding
 

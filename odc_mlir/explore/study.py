@@ -23,7 +23,7 @@ from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from odc_mlir.errors import OdcError, OptionError, UnsupportedError
+from odc_mlir.errors import OdcError, OptionError, UnsupportedError, of_extra
 from odc_mlir.explore.space import MOST_POINTS, OPTIONS, Machines, ParameterAxis, Point, points, size
 from odc_mlir.formats.quantities import bytes_of, count_text, csv_text
 from odc_mlir.pages import charts
@@ -219,12 +219,8 @@ def _wanted(definition: Definition) -> int:
 
 
 def _open(definition: Definition, storage: str | None) -> optuna.Study:
-    try:
+    with of_extra("explore", UnsupportedError, "--storage and --sampler bayes need Optuna"):
         import optuna
-    except ImportError:
-        raise UnsupportedError(
-            "--storage and --sampler bayes need Optuna", hint="pip install 'odc-mlir[explore]'"
-        ) from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     sampler = _sampler(definition)
     identity = definition.identity()
@@ -431,10 +427,8 @@ def _workers(jobs: int, scheduler: str | None) -> Iterator[Callable[[], Executor
                     process.kill()
             raise
         return
-    try:
+    with of_extra("explore", UnsupportedError, "a cluster needs Dask"):
         from distributed import Client
-    except ImportError:
-        raise UnsupportedError("a cluster needs Dask", hint="pip install 'odc-mlir[explore]'") from None
     try:
         client: Any = Client(scheduler, timeout=_CONNECT_SECONDS)  # type: ignore[no-untyped-call]
     except (OSError, ValueError, TimeoutError) as error:

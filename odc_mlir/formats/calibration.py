@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.errors import InputError, OptionError, parsing
+from odc_mlir.errors import InputError, OptionError, of_extra, parsing
 from odc_mlir.formats.samples import HDF5_MAGIC, NPY_MAGIC, Samples, fit, read_regular, read_samples
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import TensorInfo
@@ -160,12 +160,8 @@ def _picture(path: Path, inputs: Sequence[TensorInfo], pictures: Pictures) -> Ar
 
 
 def _pixels(path: Path, height: int, width: int, channels: int) -> Array:
-    try:
+    with of_extra("images", OptionError, "images need the package Pillow", more=", or use .npz files"):
         from PIL import Image, ImageOps
-    except ImportError:
-        raise OptionError(
-            "images need the package Pillow", hint="pip install 'odc-mlir[images]', or use .npz files"
-        ) from None
     with parsing("cannot read the picture", InputError, location=str(path)), Image.open(path) as file:
         picture = ImageOps.exif_transpose(file).convert("RGB" if channels == 3 else "L")
         fitted = ImageOps.fit(picture, (width, height), Image.Resampling.BILINEAR)

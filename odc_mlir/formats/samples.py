@@ -26,7 +26,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.errors import InputError, OdcError, OptionError, located, parsing
+from odc_mlir.errors import InputError, OdcError, OptionError, located, of_extra, parsing
 from odc_mlir.formats.kinds import ARRAYS, OWN_MARK, UNKNOWN
 from odc_mlir.formats.outputs import check_output, write_file
 from odc_mlir.formats.quantities import counted
@@ -348,12 +348,8 @@ def _hdf5_paths(names: Sequence[str]) -> list[str]:
 
 
 def _h5py() -> Any:
-    try:
+    with of_extra("hdf5", OptionError, "HDF5 files need the package h5py", more=", or use .npz files"):
         import h5py
-    except ImportError:
-        raise OptionError(
-            "HDF5 files need the package h5py", hint="pip install 'odc-mlir[hdf5]', or use .npz files"
-        ) from None
     return h5py
 
 

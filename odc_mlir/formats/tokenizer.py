@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from odc_mlir.errors import InputError, UnsupportedError, parsing
+from odc_mlir.errors import InputError, UnsupportedError, of_extra, parsing
 from odc_mlir.formats.samples import read_regular
 
 _RECORD = struct.Struct("<fi")
@@ -79,14 +79,9 @@ class JsonTokenizer:
     """Tokenizer of a ``tokenizer.json`` file. ``ends`` are the tokens that end a text."""
 
     def __init__(self, data: bytes, location: str) -> None:
-        try:
+        need = "tokenizer.json needs the package tokenizers, which is not installed"
+        with of_extra("tokenizers", UnsupportedError, need, location=location):
             import tokenizers
-        except ImportError:
-            raise UnsupportedError(
-                "tokenizer.json needs the package tokenizers, which is not installed",
-                location=location,
-                hint="pip install 'odc-mlir[tokenizers]'",
-            ) from None
         with parsing("the tokenizer cannot be read", InputError, location=location):
             self._inner: Any = tokenizers.Tokenizer.from_str(data.decode())
         found = (self._inner.token_to_id(name) for name in _END_NAMES)

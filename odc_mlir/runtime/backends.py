@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from odc_mlir.errors import OdcError, OptionError, UnsupportedError
+from odc_mlir.errors import OdcError, OptionError, UnsupportedError, of_extra
 from odc_mlir.formats.circle.model import LEFT_OUT, Model, Operator, Quantization, SubGraph, Tensor
 from odc_mlir.formats.circle.schema import tflite_schema
 from odc_mlir.formats.circle.writer import write_model, write_tflite
@@ -122,12 +122,8 @@ class _LitertUnits:
         self._graph, self._tensors = graph, _known_tensors(graph)
         self._all_tensors = all_tensors
         self._strict = strict
-        try:
+        with of_extra("litert", OptionError, "the litert backend needs the package ai-edge-litert"):
             from ai_edge_litert import interpreter
-        except ImportError:
-            raise OptionError(
-                "the litert backend needs the package ai-edge-litert", hint="pip install 'odc-mlir[litert]'"
-            ) from None
         self._litert: Any = interpreter
 
     def units(self) -> list[Unit]:
@@ -332,12 +328,8 @@ class OnertUnit(Unit):
         self.name = graph.name
         self.operators = part.operators
         self.reads, self.writes = part.inputs, part.outputs
-        try:
+        with of_extra("onert", OptionError, "the onert backend needs the package onert"):
             from onert import infer
-        except ImportError:
-            raise OptionError(
-                "the onert backend needs the package onert", hint="pip install 'odc-mlir[onert]'"
-            ) from None
         self._infer: Any = infer
         self._model = bytes(write_model(part.model))
         self._session: Any = None

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from odc_mlir.errors import OptionError, UnsupportedError, did_you_mean
+from odc_mlir.errors import OptionError, UnsupportedError, did_you_mean, of_extra
 from odc_mlir.formats.kinds import FOLDER
 from odc_mlir.tools.common import EXIT_USAGE, MODEL_FORMATS, base_parser, guarded, run_tool, tool
 from odc_mlir.tools.files import add_input, add_memory, add_overwrite
@@ -82,10 +82,8 @@ def _completion(arguments: Sequence[str]) -> int:
 
 
 def _print_completion(arguments: argparse.Namespace) -> None:
-    try:
+    with of_extra("completion", UnsupportedError, "completion needs shtab"):
         import shtab
-    except ImportError:
-        raise UnsupportedError("completion needs shtab", hint="pip install 'odc-mlir[completion]'") from None
     for name, where in commands().items():
         if arguments.command in (None, name):
             module: ModuleType = importlib.import_module(where)
