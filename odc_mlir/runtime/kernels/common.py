@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import numpy as np
@@ -89,12 +89,12 @@ def planned(
 
 def computing(compute: Callable[..., Any]) -> Callable[[Node], Execute]:
     """Make ``compute(node, *operands)`` a kernel (see :func:`computed`)."""
-    return lambda node: computed(node, partial(compute, node))
+    return wraps(compute)(lambda node: computed(node, partial(compute, node)))
 
 
 def planning(index: int, *others: int) -> Callable[[Callable[..., PlannedKernel]], Callable[[Node], Execute]]:
     """Return the decorator that makes ``make(node, shape, *values)`` a kernel (see :func:`planned`)."""
-    return lambda make: lambda node: planned(node, index, others, partial(make, node))
+    return lambda make: wraps(make)(lambda node: planned(node, index, others, partial(make, node)))
 
 
 @contextmanager
