@@ -4,7 +4,8 @@ Names and meanings of keys do not change. The page docs/numbers.md lists all key
 segment's cycles. ``model_floor_cycles`` holds for any program. It is the largest of three quotients: byte-wide
 multiply-accumulates divided by the array's rate, results of these operators divided by requantisation lanes, and
 compulsory bytes divided by the rate of a port. Weights count by entropy, or by the bytes that our program stores if
-these are fewer. ``ideal_cycles`` also counts the instructions of our program, and constants as stored.
+these are fewer. States on the device count once if products read them. ``ideal_cycles`` also counts the instructions of
+our program, and constants as stored.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from odc_mlir.isa.container import read as read_container
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.ops.work import size, tensor_bytes
 from odc_mlir.runtime.devices.base import ExplainedProgram, MemoryModel, ModelledProgram
+from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.execution.plan import PlanExecutor
 from odc_mlir.runtime.execution.work import Measured, graph_work
 from odc_mlir.runtime.reporting.clocks import Modelled, host_of, modelled
@@ -43,6 +45,28 @@ def byte_products(node: Node) -> int:
         return 0
     factors = node.results[0], node.operand(1)
     return node.macs * math.prod(factor.info.numpy.itemsize for factor in factors if factor.dtype == "int16")
+
+
+_PASS_STATES = ("RESHAPE", "TRANSPOSE", "SLICE", "STRIDED_SLICE", "SPLIT", "CONCATENATION", "DYNAMIC_UPDATE_SLICE")
+
+
+def state_bytes(graph: Graph, step: SegmentStep, tensors: Sequence[TensorInfo]) -> int:
+    """Return the bytes of states on the device that products of a segment must read from SRAM.
+
+    Bytes that the run replaces, and slices that no product reads, do not count.
+    """
+    left = {index: (index, tensor_bytes(tensors[index])) for index, _ in step.states}  # by tensor: (state, bytes)
+    read: Counter[int] = Counter()
+    for item in (graph.nodes[index] for index in step.operators):
+        kind = item.node.spec.name
+        for state, count in [left[index] for index in item.inputs if index in left]:
+            if kind in ("BATCH_MATMUL", "FULLY_CONNECTED"):
+                read[state] = max(read[state], count)
+            elif kind in _PASS_STATES:
+                replaced = tensor_bytes(tensors[item.inputs[1]]) if kind == "DYNAMIC_UPDATE_SLICE" else 0
+                sizes = {made: tensor_bytes(tensors[made]) for made in item.outputs}
+                left |= {made: (state, min(count, size) - replaced) for made, size in sizes.items()}
+    return read.total()
 
 
 def layer_floor(node: Node, target: Target, memory: str) -> dict[str, int]:
@@ -233,7 +257,7 @@ class _SegmentCounters:
     def __init__(
         self, step: SegmentStep, executor: PlanExecutor, models: Sequence[MemoryModel], *, explained: bool
     ) -> None:
-        self.step = step
+        self.step, self.graph = step, executor.graph
         self.counters: dict[str, Mapping[str, Any]] = {}
         self.explanation: Mapping[str, Any] = {}
         unit = next(unit for unit in executor.segments if unit.step is step)
@@ -279,6 +303,7 @@ class _SegmentCounters:
     def _least_cycles(self, work: Measured, fixed_bytes: float, macs: int) -> tuple[int, int, int]:
         """Return the least cycles of the array, the off-chip and the SRAM port. ``fixed_bytes``: constants and code."""
         moved = float(sum(tensor_bytes(work.tensors[index]) for indices in self.step.passed for index in indices))
+        moved += state_bytes(self.graph, self.step, work.tensors)
         offchip, sram = (fixed_bytes, moved) if self.parity["memory"] == "flash" else (0.0, moved + fixed_bytes)
         return (
             math.ceil(macs / self.target.array.macs_per_cycle),
