@@ -4,8 +4,8 @@ Names and meanings of keys do not change. The page docs/numbers.md lists all key
 segment's cycles. ``model_floor_cycles`` holds for any program. It is the largest of three quotients: byte-wide
 multiply-accumulates divided by the array's rate, results of these operators divided by requantisation lanes, and
 compulsory bytes divided by the rate of a port. Weights count by entropy, or by the bytes that our program stores if
-these are fewer. States on the device count once if products read them. ``ideal_cycles`` also counts the instructions of
-our program, and constants as stored.
+these are fewer. States on the device count if products read them or the run replaces them. ``ideal_cycles`` also counts
+the instructions of our program, and constants as stored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from odc_mlir.errors import OdcError, PackageError, UnsupportedError
 from odc_mlir.formats.plan import Plan, SegmentStep
 from odc_mlir.isa.container import read as read_container
-from odc_mlir.ops.spec import Node, TensorInfo
+from odc_mlir.ops.spec import Node, TensorInfo, Trait
 from odc_mlir.ops.work import size, tensor_bytes
 from odc_mlir.runtime.devices.base import ExplainedProgram, MemoryModel, ModelledProgram
 from odc_mlir.runtime.execution.graph import Graph
@@ -47,26 +47,34 @@ def byte_products(node: Node) -> int:
     return node.macs * math.prod(factor.info.numpy.itemsize for factor in factors if factor.dtype == "int16")
 
 
-_PASS_STATES = ("RESHAPE", "TRANSPOSE", "SLICE", "STRIDED_SLICE", "SPLIT", "CONCATENATION", "DYNAMIC_UPDATE_SLICE")
+_PASS_STATES = (
+    *("RESHAPE", "TRANSPOSE", "BROADCAST_TO", "SLICE", "STRIDED_SLICE", "SPLIT", "CONCATENATION"),
+    "DYNAMIC_UPDATE_SLICE",
+)
 
 
 def state_bytes(graph: Graph, step: SegmentStep, tensors: Sequence[TensorInfo]) -> int:
-    """Return the bytes of states on the device that products of a segment must read from SRAM.
+    """Return the bytes of states on the device that a segment must read from SRAM for products, and write.
 
-    Bytes that the run replaces, and slices that no product reads, do not count.
+    Rows that the run replaces, and slices that no product reads, are not read. An update writes only its rows. Other
+    operators write a whole state, even if they only move its rows, because the place of a state does not change.
     """
-    left = {index: (index, tensor_bytes(tensors[index])) for index, _ in step.states}  # by tensor: (state, bytes)
+    sizes = [tensor_bytes(info) for info in tensors]
+    states = [(step.inputs[old], step.outputs[new]) for old, new in step.states]
+    left = {old: (old, sizes[old]) for old, _ in states}  # by tensor: (state, bytes)
+    written = {new: 0 for _, new in states}
     read: Counter[int] = Counter()
     for item in (graph.nodes[index] for index in step.operators):
-        kind = item.node.spec.name
+        kind, made = item.node.spec.name, item.outputs
+        updated = sizes[item.inputs[1]] if kind == "DYNAMIC_UPDATE_SLICE" else 0
+        if Trait.VIEW not in item.node.spec.traits:
+            written |= {index: updated or sizes[index] for index in made if index in written}
         for state, count in [left[index] for index in item.inputs if index in left]:
             if kind in ("BATCH_MATMUL", "FULLY_CONNECTED"):
                 read[state] = max(read[state], count)
             elif kind in _PASS_STATES:
-                replaced = tensor_bytes(tensors[item.inputs[1]]) if kind == "DYNAMIC_UPDATE_SLICE" else 0
-                sizes = {made: tensor_bytes(tensors[made]) for made in item.outputs}
-                left |= {made: (state, min(count, size) - replaced) for made, size in sizes.items()}
-    return read.total()
+                left |= {index: (state, min(count, sizes[index]) - updated) for index in made}
+    return sum(written.values()) + read.total()
 
 
 def layer_floor(node: Node, target: Target, memory: str) -> dict[str, int]:

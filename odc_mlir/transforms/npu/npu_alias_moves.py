@@ -15,11 +15,11 @@ do not change, including slices that are outputs.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import UnitAttr
-from xdsl.ir import Block, OpResult, SSAValue
+from xdsl.ir import Block, Operation, OpResult, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 from xdsl.rewriter import InsertPoint
 
@@ -68,14 +68,19 @@ class SliceOfJoined(RewritePattern):
         ]
         made = npu.MoveOp([part.value for part, _ in taken], op.output.type, copies=copies)
         made.location = op.location
-        # Move as early as possible: at the end of a program, no other work would hide the transfers.
-        users = {user for value in (joined.output, *made.inputs) for user in (value.owner, *readers(value))} - {op}
+        # Move as early as possible: at the end of a program, no other work would hide the transfers. The result may
+        # replace a state in place, so it comes after all operations that read the state, or views of its parts.
+        users = {user for value in (joined.output, *made.inputs) for user in (value.owner, *_moved_readers(value))}
+        users.discard(op)
         before = op.prev_op
         while before is not None and before not in users:
             before = before.prev_op
         assert before is not None, "the tensors are joined before a slice of them is moved"
         rewriter.insert(made, InsertPoint.after(before))
         rewriter.replace(op, [], [made.output])
+        if not list(readers(joined.output)):
+            for unused in (*(use.operation for use in joined.output.uses), joined):
+                rewriter.erase(unused)
 
 
 class AliasSlice(RewritePattern):
@@ -129,6 +134,13 @@ def mark_views(block: Block) -> None:
 def _mark(op: npu.MoveOp, rewriter: PatternRewriter, name: str = VIEW) -> None:
     op.attributes[name] = UnitAttr()
     rewriter.notify_op_modified(op)
+
+
+def _moved_readers(value: SSAValue) -> Iterator[Operation]:
+    for user in readers(value):
+        yield user
+        if isinstance(user, npu.MoveOp):
+            yield from _moved_readers(user.output)
 
 
 def _is_output(value: SSAValue) -> bool:

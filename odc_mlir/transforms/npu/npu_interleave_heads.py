@@ -173,7 +173,7 @@ class _Part:
             return value
         if size == math.prod(npu.shape_of(value)):
             return self._add(npu.ReshapeOp(value, kind), origin)
-        parts = row_parts(joined) if isinstance(joined, npu.MoveOp) and loads_parts(joined) else None
+        parts = row_parts(joined) if isinstance(joined, npu.MoveOp) and loads_parts(joined, sliced=True) else None
         if parts is None or size != math.prod(shape[:-2]) * shape[-1] * sum(part.rows for part in parts):
             copies = [StridedCopy(0, first, 0, (size,), (1,), (1,))]
             return self._add(npu.MoveOp([value], kind, copies=copies), origin)

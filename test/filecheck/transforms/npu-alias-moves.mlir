@@ -67,3 +67,24 @@ builtin.module attributes {odc.target = #odc.target<"npu-256">} {
 // CHECK: %scores = npu.matmul
 // CHECK-NEXT: %next = npu.move %old, %new copies [array<i32: 0, 8, 0, 2, 56, 56, 48, 1, 1>, array<i32: 1, 0, 48, 2, 8, 56, 8, 1, 1>]
 // CHECK-NEXT: %most
+
+// -----
+
+// The next contents come behind the product if it reads views of the cache, too. Nothing joins the whole cache any more.
+builtin.module attributes {odc.target = #odc.target<"npu-256">} {
+  npu.program @segment_0(%old: tensor<1x2x7x8xi8>, %new: tensor<1x2x1x8xi8>, %q: tensor<1x1x8x1xi8>) -> (tensor<1x1x8x1xi8>, tensor<1x2x7x8xi8>) {
+    %keys = npu.move %old, %new copies [array<i32: 0, 0, 0, 2, 56, 64, 56, 1, 1>, array<i32: 1, 0, 56, 2, 8, 64, 8, 1, 1>] : tensor<1x2x7x8xi8>, tensor<1x2x1x8xi8> -> tensor<1x2x8x8xi8>
+    %k = npu.reshape %keys : tensor<1x2x8x8xi8> -> tensor<2x1x8x8xi8>
+    %old0 = npu.move %old copies [array<i32: 0, 0, 0, 56, 1, 1>] : tensor<1x2x7x8xi8> -> tensor<1x1x7x8xi8>
+    %new0 = npu.move %new copies [array<i32: 0, 0, 0, 8, 1, 1>] : tensor<1x2x1x8xi8> -> tensor<1x1x1x8xi8>
+    %keys0 = npu.move %old0, %new0 copies [array<i32: 0, 0, 0, 56, 1, 1>, array<i32: 1, 0, 56, 8, 1, 1>] : tensor<1x1x7x8xi8>, tensor<1x1x1x8xi8> -> tensor<1x1x8x8xi8>
+    %scores = npu.matmul %keys0, %q scale <1073741824, 0> clamp(-128, 127) : tensor<1x1x8x8xi8>, tensor<1x1x8x1xi8> -> tensor<1x1x8x1xi8>
+    %most = npu.pool max %scores kernel [1, 1] clamp(-128, 127) : tensor<1x1x8x1xi8> -> tensor<1x1x8x1xi8>
+    %next = npu.move %k copies [array<i32: 0, 8, 0, 2, 64, 56, 56, 1, 1>] : tensor<2x1x8x8xi8> -> tensor<1x2x7x8xi8>
+    odc.yield %most, %next : tensor<1x1x8x1xi8>, tensor<1x2x7x8xi8>
+  }
+}
+// CHECK-NOT: tensor<1x2x8x8xi8>
+// CHECK: %scores = npu.matmul
+// CHECK-NEXT: %next = npu.move %old, %new copies
+// CHECK-NEXT: %most

@@ -293,10 +293,13 @@ def row_copy(source: int, sizes: tuple[int, int, int], read: int, written: int, 
     return StridedCopy(source, first * row, to * row, *zip(*loops, strict=True))
 
 
-def loads_parts(op: npu.MoveOp) -> bool:
-    """Return whether only matrix products read a move's result, each as an operand with the same rows."""
+def loads_parts(op: npu.MoveOp, *, sliced: bool = False) -> bool:
+    """Return whether only matrix products read a move's result, each as an operand with the same rows.
+
+    With ``sliced``, moves of some of the rows do not count, because ``npu-alias-moves`` makes them read the operands.
+    """
     shape = npu.shape_of(op.output)
-    users = list(readers(op.output))
+    users = [user for user in readers(op.output) if not (sliced and isinstance(user, npu.MoveOp) and row_slice(user))]
     return bool(users) and all(
         isinstance(user, npu.MatmulOp)
         and all(npu.shape_of(value)[1:] == (1, *shape[-2:]) for value in user.operands if viewed(value) is op.output)
