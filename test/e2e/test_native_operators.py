@@ -268,6 +268,7 @@ def test_transpositions_of_any_size(target: str) -> None:
     skip_unless_it_runs(target)
     shapes = [((8, 8), (1, 0)), ((9, 30), (1, 0)), ((7, 33), (1, 0)), ((3, 16, 9), (0, 2, 1)), ((9, 2, 17), (2, 1, 0))]
     shapes += [((11, 2, 8), (2, 0, 1)), ((2, 9, 3, 10), (3, 0, 2, 1))]
+    shapes += [((2, 3, 4, 5), (0, 2, 3, 1)), ((17, 2), (1, 0)), ((2, 5, 7, 4), (0, 3, 1, 2)), ((3, 15), (1, 0))]
     cases = [
         case("TRANSPOSE", [values(*shape, dtype=dtype, seed=seed)], tuple(shape[i] for i in order),
              constants={1: ints(*order)}, dtype=dtype)

@@ -84,7 +84,7 @@ class Executor:
         self._variants = Variants(graph, calls.context, lambda item: calls.callables(item.calls))
         self._prepared: OrderedDict[Shapes, _Prepared] = OrderedDict()
         self._recent: tuple[Shapes | None, _Prepared | None] = None, None
-        self._direct: DirectRun | None = None  # for the inputs of ``_recent``
+        self.direct: DirectRun | None = None  # for the inputs of ``_recent``
         self._variable_infos = {
             index: info for index, info in enumerate(graph.tensors) if info.is_variable and index not in graph.inputs
         }
@@ -99,7 +99,7 @@ class Executor:
         """In a forked child, abandon a run of the parent's thread and reset the state."""
         if is_stuck(self._lock):
             self._lock = RLock()
-            self._prepared, self._recent, self._direct = OrderedDict(), (None, None), None
+            self._prepared, self._recent, self.direct = OrderedDict(), (None, None), None
             self._calls.abandon()
             self._fetch_states()  # the abandoned run has not changed them
             states = self._states
@@ -244,8 +244,8 @@ class Executor:
         that name the failed operator.
         """
         with self._lock:
-            if self._direct is not None and observe is None and watch is None:  # one program computes everything
-                found = self._direct(inputs)
+            if self.direct is not None and observe is None and watch is None:  # one program computes everything
+                found = self.direct(inputs)
                 if found is not None:
                     return found
             values = self._bind(inputs)
@@ -253,7 +253,7 @@ class Executor:
             if self._bind.shapes is not shapes or prepared is None:
                 prepared = self._prepare(self._bind.shapes or ())
                 self._recent = self._bind.shapes, prepared
-                self._direct = None if prepared.straight is None else self._direct_run()
+                self.direct = None if prepared.straight is None else self._direct_run()
             if watch is not None:
                 self._fetch_states()
             values.update(self._states)

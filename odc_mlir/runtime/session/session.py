@@ -102,7 +102,7 @@ class Session:
         """Run the model of ``loader`` and keep the recorder."""
         self._loader = loader
         self._switcher = Switcher(loader, self._recorder, self._exchange)
-        self._runner = Runner(loader, self._switcher.run)
+        self._runner = Runner(loader, self._switcher.run, self._switcher.direct)
         self._other_steps: list[generation.TokenStep] | None = None
 
     def _follow_log_level(self) -> None:

@@ -26,7 +26,7 @@ from odc_mlir.runtime.auto.settings import AutoStatus, Fallback, Level, Phase, s
 from odc_mlir.runtime.devices import open_device
 from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.plan import PlanExecutor
-from odc_mlir.runtime.execution.units import Watcher
+from odc_mlir.runtime.execution.units import DirectRun, Watcher
 from odc_mlir.runtime.session.loader import CPU, NAMES, NPU, Exchange, Loader, model_bytes, model_path
 from odc_mlir.runtime.session.runner import SessionRecorder
 from odc_mlir.runtime.session.settings import ENABLE
@@ -387,10 +387,14 @@ class Switcher:
 
     def run(self, arrays: list[Array]) -> list[Array]:
         """Run on ``arrays``, return outputs. Arrays and outputs have the user's element types. Raises OdcError."""
-        original, is_alone = self._original, self._lazy is None and self._carried is None
-        if original is not None and is_alone and original.is_plain and not self._recorder.is_measuring:
-            return original.executor.run(arrays)
         return self._run(arrays) if self._carried is None else self._carried.run(self._run, arrays)
+
+    def direct(self) -> DirectRun | None:
+        """Return the call of machine code that equals :meth:`run`, or None if anything else is necessary."""
+        original = self._original
+        if original is None or self._lazy is not None or self._carried is not None or self._recorder.is_measuring:
+            return None
+        return original.executor.direct if original.is_plain else None
 
     def _run(self, arrays: list[Array]) -> list[Array]:
         lazy, original = self._lazy, self._original

@@ -98,29 +98,38 @@ def _combined(options: Options) -> Parameters:
 
 
 @kernel_by_options(_combined)
-def combine_codes(w: Loops, helpers: Helpers, *, operation: int, left: int, wide: int, a: int, b: int) -> None:
+def combine_codes(
+    w: Loops, helpers: Helpers, *, operation: int, left: int, wide: int, halved: int, a: int, b: int
+) -> None:
     """Add, subtract or multiply quantised values as in numerics.elementwise. ``wide`` values have 16 bits.
 
     Sums and differences scale both operands, ``(value - zero) << left``, and requantise the result. Products requantise
-    only the result. Shifted operations shift either operand right with rounding, and saturate the result.
+    only the result. Shifted operations shift either operand right with rounding, and saturate the result. ``halved``:
+    sum of 1 and 2 for operands ``a`` and ``b`` with the multiplier 1/2, which is a smaller shift to the left.
     """
     size = len(OPERAND_FIELDS)
     numbers = [w.broadcast(w.load(w["table"], w.constant(i)), LANES) for i in range(2 * size + len(RESULT_FIELDS))]
     shifted = operation in (SHIFTED_SUM, SHIFTED_DIFFERENCE)
     combine = {PRODUCT: w.mul, DIFFERENCE: w.sub, SHIFTED_DIFFERENCE: w.sub}.get(operation, w.add)
 
-    def part(codes: SSAValue, fields: Sequence[SSAValue]) -> SSAValue:
-        zero, q, rounding, half, shift = fields
+    def part(codes: SSAValue, number: int) -> SSAValue:
+        zero, q, rounding, half, shift = numbers[number * size : (number + 1) * size]
         centred = w.sub(w.widen(codes, SUMS) if wide else w.widen_unsigned(codes, SUMS), zero)
         if operation == PRODUCT:
             return centred
-        if shifted:
-            sign = w.logical_and(w.shift_right(centred, 31), rounding)
-            return w.shift_right(w.add(w.add(centred, sign), half), shift)
-        return w.call(helpers["scale"], w.shift_left(centred, left), q, rounding, half, shift)
+        if halved >> number & 1:
+            return w.shift_left(centred, left - 1)
+        if wide and not shifted:
+            return w.call(helpers["scale"], w.shift_left(centred, left), q, rounding, half, shift)
+        if not shifted:  # 9 bits times 31 bits, in two products of 32 bits
+            low = w.mul(centred, w.logical_and(q, (1 << 31 - left) - 1))
+            low = w.shift_right(w.add(low, 1 << 30 - left), 31 - left)
+            centred = w.add(w.mul(centred, w.shift_right(q, 31 - left)), low)
+        sign = w.logical_and(w.shift_right(centred, 31), rounding)
+        return w.shift_right(w.add(w.add(centred, sign), half), shift)
 
     def chunk(first: SSAValue, second: SSAValue) -> SSAValue:
-        whole = combine(part(first, numbers[:size]), part(second, numbers[size : 2 * size]))
+        whole = combine(part(first, 0), part(second, 1))
         if not shifted:
             whole = w.call(helpers["scale"], whole, *numbers[2 * size : 2 * size + 4])
         return within(w, whole, numbers[-3:], i16 if wide else i8)

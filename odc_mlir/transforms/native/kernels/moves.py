@@ -13,7 +13,7 @@ from xdsl.dialects.builtin import i8, i16, i32, i64
 from xdsl.ir import Attribute, SSAValue
 
 from odc_mlir.transforms.native.kernels.loops import BYTES, INDEX, WORDS, Loops, buffer, lanes
-from odc_mlir.transforms.native.kernels.registry import Helpers, Options, Parameters, kernel, kernel_by_options
+from odc_mlir.transforms.native.kernels.registry import LANES, Helpers, Options, Parameters, kernel, kernel_by_options
 
 CHUNK = 32
 
@@ -214,6 +214,40 @@ def transpose_box(w: Loops, helpers: Helpers, *, size: int) -> None:
             w.each(0, w[columns], SQUARE, column)
 
         w.each(0, w[rows], SQUARE, row)
+
+    _over_box(w, DIMENSIONS - 2, plane)
+
+
+FEW = 4  # most planes that are interleaved in registers
+
+
+@kernel_by_options(_box)
+def interleave_box(w: Loops, helpers: Helpers, *, size: int, planes: int, back: int) -> None:
+    """Interleave planes: copy a box by vectors of 16 elements of the dimension before the last, of at least that size.
+
+    The last dimension has ``planes`` elements, neighbours in the output (``back``: in the input), where elements of the
+    other dimension follow without gaps. The last vector overlaps others.
+    """
+    step = w[f"{'output' if back else 'input'}_step{DIMENSIONS - 1}"]
+    order = [element % planes * LANES + element // planes for element in range(planes * LANES)]
+
+    def plane(source: SSAValue, target: SSAValue) -> None:
+        near, apart = (source, target) if back else (target, source)
+
+        def vectors(index: SSAValue) -> None:
+            first = w.least(index, w.sub(w[f"size{DIMENSIONS - 2}"], LANES))
+            place = w.add(near, w.mul(first, planes))
+            places = [w.add(apart, w.add(first, w.mul(step, i))) for i in range(planes)]
+            if back:
+                whole = w.load_lanes(w["input"], place, planes * LANES)
+                for i, other in enumerate(places):
+                    w.store_lanes(w.shuffle(whole, whole, range(i, planes * LANES, planes)), w["output"], other)
+                return
+            parts = [w.load_lanes(w["input"], other, LANES) for other in places]
+            pairs = [w.shuffle(parts[i], parts[min(i + 1, planes - 1)], range(2 * LANES)) for i in range(0, planes, 2)]
+            w.store_lanes(w.shuffle(pairs[0], pairs[-1], order), w["output"], place)
+
+        w.each(0, w[f"size{DIMENSIONS - 2}"], LANES, vectors)
 
     _over_box(w, DIMENSIONS - 2, plane)
 

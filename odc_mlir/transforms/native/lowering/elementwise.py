@@ -193,7 +193,9 @@ class LowerCodesArithmeticToKernels(KernelPattern):
             raise refusal(node, "16-bit values with zero points have no native kernel")
         operation = {"ADD": elementwise.SUM, "SUB": elementwise.DIFFERENCE, "MUL": elementwise.PRODUCT}[node.spec.name]
         kind, left, table = _combination(node, operation, quants, activation_codes(node, out), wide=wide)
-        options = {"operation": kind, "left": left, "wide": int(wide)}
+        parts = enumerate(table[: 2 * len(elementwise.OPERAND_FIELDS)].reshape(2, -1).tolist())
+        halved = sum(1 << i for i, (_, q, _, _, shift) in parts if left and (q, shift) == (1 << 30, 0))
+        options = {"operation": kind, "left": left, "wide": int(wide), "halved": halved}
         return broadcasting("combine_codes", options, (a, b), out, table=table)
 
 

@@ -19,7 +19,8 @@ from odc_mlir.ops.infer.common import WindowOptions, axis_window
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.runtime.kernels.common import quantised_zero
 from odc_mlir.transforms.native.kernels.loops import STORED
-from odc_mlir.transforms.native.kernels.moves import DIMENSIONS, SQUARE
+from odc_mlir.transforms.native.kernels.moves import DIMENSIONS, FEW, SQUARE
+from odc_mlir.transforms.native.kernels.registry import LANES
 from odc_mlir.transforms.native.lowering.segment_writer import (
     Array,
     EmitCalls,
@@ -137,7 +138,8 @@ def move(segment: SegmentFunction, plan: Move, source: SSAValue, target: SSAValu
         return
     kernel = "copy_box"
     if segment.machine.tile_rows >= _VECTORS and (turned := _turned(plan)) is not None:
-        plan, kernel, options = turned, "transpose_box", {"size": item_bytes}
+        plan, kernel, others = turned
+        options = {"size": item_bytes, **others}
     rows = (("size", 1, plan.sizes), ("input_step", 0, plan.steps), ("output_step", 0, plan.output_steps))
     numbers = {
         f"{name}{i}": value
@@ -148,15 +150,22 @@ def move(segment: SegmentFunction, plan: Move, source: SSAValue, target: SSAValu
     segment.call(kernel, options, **buffers, **starts, run=plan.run, **numbers)
 
 
-def _turned(plan: AffineCopy) -> AffineCopy | None:
-    """Return a copy with the two dimensions of a transposition last, or None if there are none of enough elements."""
+def _turned(plan: AffineCopy) -> tuple[AffineCopy, str, dict[str, int]] | None:
+    """Return a copy with the dimensions of a transposition last, its kernel and options, or None for other copies."""
     rows = list(zip(plan.sizes, plan.steps, plan.output_steps, strict=True))
-    large = [row for row in rows if row[0] >= SQUARE]
-    pair = [row for row in large if row[1] == 1][:1] + [row for row in large if row[2] == 1][:1]
+    pair = [max(found) for way in (1, 2) if (found := [row for row in rows if row[way] == 1])]
     if plan.run > 1 or len(pair) < 2:
         return None
+    kernel, options = "transpose_box", {}
+    (long, few), back = pair, pair[0][0] <= FEW
+    if back:
+        few, long = pair
+    if few[0] <= FEW and long[0] >= LANES and long[1 if back else 2] == few[0]:
+        pair, kernel, options = [long, few], "interleave_box", {"planes": few[0], "back": int(back)}
+    elif min(long[0], few[0]) < SQUARE:
+        return None
     sizes, steps, output_steps = zip(*(row for row in rows if row not in pair), *pair, strict=True)
-    return replace(plan, sizes=sizes, steps=steps, output_steps=output_steps)
+    return replace(plan, sizes=sizes, steps=steps, output_steps=output_steps), kernel, options
 
 
 def _moved(segment: SegmentFunction, source: SSAValue, info: TensorInfo, places: Array) -> SSAValue:

@@ -113,7 +113,7 @@ func.func @main(%a: tensor<2x3xf32>, %b: tensor<3xf32>, %i: tensor<2x3xi32>, %p:
 // CHECK: func.call @unary_reals_operation20(
 // CHECK: func.call @binary_reals_operation0_clamp1_a0_b0(
 // CHECK: func.call @binary_reals_operation0_clamp1_a0_b0(
-// CHECK: func.call @combine_codes_operation2_left0_wide0_a0_b0(
+// CHECK: func.call @combine_codes_operation2_left0_wide0_halved0_a0_b0(
 // CHECK: func.call @combine_codes_operation1_left15_wide1
 // CHECK: func.call @map_elements_operation
 // CHECK: func.call @look_up_pairs_a0_b0(
