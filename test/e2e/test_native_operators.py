@@ -14,6 +14,7 @@ from helpers.native import skip_unless_it_runs
 from helpers.random_operators import RandomOperators
 from odc_mlir.errors import InputError, UnsupportedError
 from odc_mlir.formats.circle.model import Quantization
+from odc_mlir.ops.constants import encode_constant
 
 Array = np.ndarray
 Case = tuple[str, list[Array], dict[int, Array], list[tuple[Shape, str]], dict[str, Any]]
@@ -239,9 +240,12 @@ def test_weights_of_half_precision() -> None:
     assert_close(found, odc_mlir.run(model, [x], backend="host")[0])
 
 
-@pytest.mark.parametrize(("dtype", "zero"), [("int8", -5), ("uint8", 7), ("int16", 0), ("int16", 3)])
+@pytest.mark.parametrize(
+    ("dtype", "zero", "kind"),
+    [("int8", -5, "int8"), ("int8", 3, "int4"), ("uint8", 7, "int8"), ("int16", 0, "int8"), ("int16", 3, "int4")],
+)
 @pytest.mark.parametrize("name", ["CONV_2D", "DEPTHWISE_CONV_2D", "DEPTHWISE_CONV_2D of one channel"])
-def test_padding_of_quantised_products(name: str, dtype: str, zero: int) -> None:
+def test_padding_of_quantised_products(name: str, dtype: str, zero: int, kind: str) -> None:
     """Padding is filled with the zero point, which the sums take off again."""
     operator, _, single = name.partition(" of ")
     depthwise, channels = operator != "CONV_2D", 1 if single else 4
@@ -249,11 +253,13 @@ def test_padding_of_quantised_products(name: str, dtype: str, zero: int) -> None
     shape = (1, 3, 3, outputs) if depthwise else (outputs, 3, 3, channels)
     builder, generator = ModelBuilder(), np.random.default_rng(0)
     given = builder.tensor("x", (2, 5, 6, channels), dtype, quant=(0.02, zero))
-    weights = generator.integers(-127, 128, shape).astype(np.int8)
+    most = 7 if kind == "int4" else 127
+    weights = generator.integers(-most, most + 1, shape).astype(np.int8)
     result = builder.tensor("y", (2, 5, 6, outputs), dtype, quant=(0.5, zero))
     options = {"padding": "same", "stride_h": 1, "stride_w": 1}
     options |= {"depth_multiplier": outputs // channels} if depthwise else {}
-    operands = [given, builder.tensor("w", shape, "int8", data=weights, quant=(0.01, 0)), -1]
+    stored = np.frombuffer(encode_constant(weights, kind), np.uint8)
+    operands = [given, builder.tensor("w", shape, kind, data=stored, quant=(0.01, 0)), -1]
     builder.operator(operator, operands, [result], options=options)
     model = model_bytes(builder.finish([given], [result]))
     limits = np.iinfo(dtype)

@@ -252,7 +252,7 @@ class Codes(Arithmetic):
         if x.dtype not in CODE_DTYPES:
             raise refusal(node, f"an input of {x.dtype} has no native kernel")
         wide = x.dtype == "int16"
-        if not weights.is_const or (weights.dtype not in ("int8", "uint8") and not wide):
+        if not weights.is_const or (weights.info.bits > 8 and not wide):
             kind = "constant" if weights.is_const else "computed"
             raise refusal(node, f"weights of {weights.dtype} that are {kind} have no native kernel")
         if bias is not None and not bias.is_const:
