@@ -1,8 +1,9 @@
 """Verifier of the memory that native code uses: views and accesses must be inside buffers.
 
-The verifier evaluates the segment's function, and kernels with the numbers that calls pass. It evaluates only the last
-iteration of a loop, in which the indices of our kernels are largest. Numbers that depend on data or on the thread are
-unknown. Accesses that depend on unknown numbers are not checked.
+The verifier evaluates the segment's function, and kernels with the numbers that calls pass. It evaluates only the first
+and the last iteration of a loop, in which the indices of our kernels are smallest and largest, with the smallest and
+the largest number of a constant table. Numbers that depend on data or on the thread are unknown. Accesses that depend
+on unknown numbers are not checked.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 from xdsl.dialects import arith, func, memref, scf, vector
-from xdsl.dialects.builtin import FixedBitwidthType, IndexType, IntegerAttr, ModuleOp, VectorType
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.dialects.builtin import FixedBitwidthType, IndexType, IntegerAttr, MemRefType, ModuleOp, VectorType, i32, i64
+from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
 
 from odc_mlir.dialects.circle_types import BlobAttr
 from odc_mlir.dialects.native_attributes import ARENA_BYTES, CONSTANTS, PART, THREAD_PARAMETERS
@@ -25,11 +27,12 @@ from odc_mlir.transforms.native.native_allocate_memory import item_bytes
 
 @dataclass(frozen=True)
 class Extent:
-    """Memory of ``size`` bytes. With ``in_arena``, a gap follows into which vectors may overrun."""
+    """Memory of ``size`` bytes, and the bytes of constants. ``in_arena``: a gap follows into which vectors may run."""
 
     name: str
     size: int
     in_arena: bool = False
+    data: memoryview | None = None
 
 
 Value = int | Extent | None
@@ -50,24 +53,30 @@ def verify_bounds(module: ModuleOp) -> None:
         if function.sym_visibility is None and len(function.args) > 1:
             args = function.args[: -len(THREAD_PARAMETERS)] if function.sym_name == part else function.args
             buffers = Extent("the arena", arena.value.data, in_arena=True), Extent("the constants", constants.data.size)
-            _Follower(functions).follow(function, dict(zip(args[-2:], buffers, strict=True)))
+            buffers = buffers[0], replace(buffers[1], data=memoryview(constants.data.data))
+            follower = _Follower(functions)
+            for follower.last in (True, False):
+                follower.follow(function, dict(zip(args[-2:], buffers, strict=True)))
 
 
 class _Follower:
-    """Evaluation of functions. ``call``: call in the segment's function whose kernel is evaluated."""
+    """Evaluation of functions, in the last or first iterations. ``call``: call whose kernel is evaluated."""
 
     def __init__(self, functions: Mapping[str, func.FuncOp]):
-        self.functions = functions
+        self.functions, self.last = functions, True
         self.call: func.CallOp | None = None
+        self._parts: dict[Block, list[Operation]] = {}  # the operations of blocks that affect addresses
 
     def follow(self, function: func.FuncOp, values: Values) -> None:
         """Check a function with the known ``values`` of its parameters."""
-        self._block(list(function.body.block.ops) if function.body.blocks else (), values)
+        if function.body.blocks:
+            self._block(function.body.block, values)
 
-    def _block(self, operations: Sequence[Operation], values: Values) -> None:
-        for op in operations:
-            kind = type(op)
-            if kind in _NUMBERS:
+    def _block(self, block: Block, values: Values) -> None:
+        if block not in self._parts:
+            self._parts[block] = [op for op in block.ops if _affects_addresses(op)]
+        for op in self._parts[block]:
+            if type(op) in _NUMBERS:
                 _compute(op, values)
             elif isinstance(op, scf.ForOp):
                 self._loop(op, values)
@@ -83,20 +92,48 @@ class _Follower:
                 self._access(op, op.base, op.indices, values)
 
     def _loop(self, op: scf.ForOp, values: Values) -> None:
-        """Evaluate the last iteration. With unknown bounds, evaluate the body with an unknown index."""
+        """Evaluate one iteration. With unknown bounds, evaluate the body with an unknown index."""
         start, end, step = (values.get(value) for value in (op.lb, op.ub, op.step))
-        if isinstance(start, int) and isinstance(end, int) and isinstance(step, int) and step > 0:
+        if isinstance(step, int) and step <= 0:
+            raise CompileError(f"{self._place(op)} has a loop with the step {step}", op=op.name, hint="use a step >= 1")
+        if isinstance(start, int) and isinstance(end, int) and isinstance(step, int):
             if start >= end:
                 return
-            values = {**values, op.body.block.args[0]: start + (end - start - 1) // step * step}
-        self._block(list(op.body.block.ops), values)
+            others = (end - start - 1) // step  # iterations after the first
+            inner = {**values, op.body.block.args[0]: start + self.last * others * step}
+            for place, (first, inside) in enumerate(zip(op.iter_args, op.body.block.args[1:], strict=True)):
+                number = values.get(first)
+                if isinstance(number, int) and (growth := self._growth(op, place, values)) is not None:
+                    inner[inside] = number + self.last * others * growth
+            values = inner
+        self._block(op.body.block, values)
+
+    def _growth(self, op: scf.ForOp, place: int, values: Values) -> int | None:
+        """Return the growth of a number per iteration of a loop that carries it, or None if it is unknown."""
+        end = op.body.block.last_op
+        assert end is not None
+        value, total = end.operands[place], 0
+        while isinstance(value, OpResult):
+            if isinstance(value.op, scf.ForOp):
+                inner, place = value.op, value.index
+                bounds = [values.get(bound) for bound in (inner.lb, inner.ub, inner.step)]
+                growth, value = self._growth(inner, place, values), inner.iter_args[place]
+                numbers = [bound for bound in (*bounds, growth) if isinstance(bound, int)]
+                if len(numbers) < len(bounds) + 1 or numbers[2] <= 0:
+                    return None
+                total += len(range(*numbers[:3])) * numbers[3]
+            elif isinstance(value.op, arith.AddiOp) and isinstance(step := values.get(value.op.rhs), int):
+                value, total = value.op.lhs, total + step
+            else:
+                return None
+        return total if value in op.body.block.args else None
 
     def _branch(self, op: scf.IfOp, values: Values) -> None:
         """Evaluate the selected branch, or nothing if the condition is unknown. The condition may guard accesses."""
         taken = values.get(op.cond)
         region = op.true_region if taken else op.false_region
         if taken is not None and region.blocks:
-            self._block(list(region.block.ops), values)
+            self._block(region.block, values)
 
     def _follow_call(self, op: func.CallOp, values: Values) -> None:
         callee = self.functions.get(op.callee.root_reference.data)
@@ -132,7 +169,7 @@ class _Follower:
                 tensor=value_name(op.result) or None,
                 hint=f"begin at a multiple of {ALIGNMENT_BYTES}, which vectors require",
             )
-        values[op.result] = Extent("a buffer", size)
+        values[op.result] = Extent("a buffer", size, data=buffer.data and buffer.data[start:end])
 
     def _access(self, op: Operation, memory: SSAValue, indices: Sequence[SSAValue], values: Values) -> None:
         buffer, index = values.get(memory), values.get(indices[0])
@@ -142,13 +179,26 @@ class _Follower:
         start = index * item_bytes(memory)
         end = start + (_vector_bytes(moved) or item_bytes(memory))
         if start < 0 or end > buffer.size + SLACK_BYTES:
-            callee = f"@{self.call.callee.root_reference.data} uses" if self.call else f"{op.name} uses"
             raise CompileError(
-                f"{callee} bytes {start} to {end} of {buffer.name}, which has {buffer.size}",
+                f"{self._place(op)} uses bytes {start} to {end} of {buffer.name}, which has {buffer.size}",
                 op=self.call.name if self.call else op.name,
                 tensor=(value_name(self.call.operands[-1]) if self.call else value_name(memory)) or None,
                 hint="make the buffer larger, or correct the numbers that the call passes",
             )
+        if (
+            buffer.data
+            and moved in _TABLES
+            and any(isinstance(use.operation, arith.IndexCastOp) for use in op.results[0].uses)
+        ):
+            table = np.frombuffer(buffer.data, _TABLES[moved], buffer.size // item_bytes(memory))
+            values[op.results[0]] = int(table.max() if self.last else table.min())
+
+    def _place(self, op: Operation) -> str:
+        return f"@{self.call.callee.root_reference.data}" if self.call else op.name
+
+
+_TABLES: Mapping[Attribute, str] = {i32: "<i4", i64: "<i8"}
+"""Types of the elements of constant tables that hold indices."""
 
 
 def _vector_bytes(type: Attribute) -> int:
@@ -161,7 +211,8 @@ _COMPARISONS: Sequence[Callable[[int, int], bool]] = (
     *(operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge),
     *(operator.lt, operator.le, operator.gt, operator.ge),
 )
-"""Comparisons by the predicate of ``arith.cmpi``. Signed and unsigned ones are equal, because indices are >= 0."""
+"""Comparisons by the predicate of ``arith.cmpi``. Signed and unsigned ones are equal for numbers >= 0."""
+_UNSIGNED = 6  # first predicate of numbers without sign
 
 _NUMBERS: Mapping[type[Operation], Callable[..., int] | None] = {
     arith.ConstantOp: None,
@@ -184,17 +235,28 @@ _NUMBERS: Mapping[type[Operation], Callable[..., int] | None] = {
 }
 
 
+def _affects_addresses(op: Operation) -> bool:
+    if type(op) in _NUMBERS:
+        return isinstance(op, arith.ConstantOp | arith.CmpiOp) or isinstance(op.results[0].type, IndexType)
+    if isinstance(op, func.CallOp):
+        return any(isinstance(value.type, MemRefType) for value in op.operands)
+    return True
+
+
 def _compute(op: Operation, values: Values) -> None:
-    if isinstance(op, arith.ConstantOp):
-        values[op.result] = op.value.value.data if isinstance(op.value, IntegerAttr) else None
-        return
-    if not isinstance(op.results[0].type, IndexType) and not isinstance(op, arith.CmpiOp):
+    if type(op) is arith.ConstantOp:  # isinstance takes several times as long
+        number = op.properties["value"]
+        values[op.results[0]] = number.value.data if isinstance(number, IntegerAttr) else None
         return
     operands = [found for value in op.operands if isinstance(found := values.get(value), int)]
     if len(operands) < len(op.operands):
         return
-    function = _COMPARISONS[op.predicate.value.data] if isinstance(op, arith.CmpiOp) else _NUMBERS[type(op)]
-    assert function is not None
+    function = _NUMBERS[type(op)]
+    if function is None:
+        assert isinstance(op, arith.CmpiOp)
+        if (predicate := op.predicate.value.data) >= _UNSIGNED and min(operands) < 0:
+            return
+        function = _COMPARISONS[predicate]
     try:
         values[op.results[0]] = function(*operands)
     except (ZeroDivisionError, ValueError):
