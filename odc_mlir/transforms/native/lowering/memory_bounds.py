@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from xdsl.dialects import arith, func, memref, scf, vector
-from xdsl.dialects.builtin import FixedBitwidthType, IndexType, IntegerAttr, MemRefType, ModuleOp, VectorType, i32, i64
-from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
+from xdsl.dialects.builtin import FixedBitwidthType, IndexType, IntegerAttr, ModuleOp, VectorType, i32, i64
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from odc_mlir.dialects.circle_types import BlobAttr
 from odc_mlir.dialects.native_attributes import ARENA_BYTES, CONSTANTS, PART, THREAD_PARAMETERS
@@ -74,7 +74,9 @@ class _Follower:
 
     def _block(self, block: Block, values: Values) -> None:
         if block not in self._parts:
-            self._parts[block] = [op for op in block.ops if _affects_addresses(op)]
+            self._parts[block] = [
+                op for op in block.ops if isinstance(op, _KEPT) or not any(map(_is_vector, op.results))
+            ]
         for op in self._parts[block]:
             if type(op) in _NUMBERS:
                 _compute(op, values)
@@ -96,37 +98,24 @@ class _Follower:
         start, end, step = (values.get(value) for value in (op.lb, op.ub, op.step))
         if isinstance(step, int) and step <= 0:
             raise CompileError(f"{self._place(op)} has a loop with the step {step}", op=op.name, hint="use a step >= 1")
+        block, others = op.body.block, 0  # iterations after the first
+        last = block.last_op
+        carried: Values = dict(zip(block.args[1:], map(values.get, op.iter_args), strict=True))
+        inner = values | carried
         if isinstance(start, int) and isinstance(end, int) and isinstance(step, int):
             if start >= end:
                 return
-            others = (end - start - 1) // step  # iterations after the first
-            inner = {**values, op.body.block.args[0]: start + self.last * others * step}
-            for place, (first, inside) in enumerate(zip(op.iter_args, op.body.block.args[1:], strict=True)):
-                number = values.get(first)
-                if isinstance(number, int) and (growth := self._growth(op, place, values)) is not None:
-                    inner[inside] = number + self.last * others * growth
-            values = inner
-        self._block(op.body.block, values)
-
-    def _growth(self, op: scf.ForOp, place: int, values: Values) -> int | None:
-        """Return the growth of a number per iteration of a loop that carries it, or None if it is unknown."""
-        end = op.body.block.last_op
-        assert end is not None
-        value, total = end.operands[place], 0
-        while isinstance(value, OpResult):
-            if isinstance(value.op, scf.ForOp):
-                inner, place = value.op, value.index
-                bounds = [values.get(bound) for bound in (inner.lb, inner.ub, inner.step)]
-                growth, value = self._growth(inner, place, values), inner.iter_args[place]
-                numbers = [bound for bound in (*bounds, growth) if isinstance(bound, int)]
-                if len(numbers) < len(bounds) + 1 or numbers[2] <= 0:
-                    return None
-                total += len(range(*numbers[:3])) * numbers[3]
-            elif isinstance(value.op, arith.AddiOp) and isinstance(step := values.get(value.op.rhs), int):
-                value, total = value.op.lhs, total + step
-            else:
-                return None
-        return total if value in op.body.block.args else None
+            others = (end - start - 1) // step
+            inner[block.args[0]] = start + self.last * others * step
+        self._block(block, inner)
+        grows = False
+        for argument, result, new in zip(carried, op.results, last.operands if last else (), strict=True):
+            before, after = inner[argument], inner.get(new)
+            if isinstance(before, int) and isinstance(after, int):
+                values[result] = after + others * (after - before)
+                inner[argument], grows = before + others * (after - before), others > 0
+        if self.last and grows:
+            self._block(block, inner)
 
     def _branch(self, op: scf.IfOp, values: Values) -> None:
         """Evaluate the selected branch, or nothing if the condition is unknown. The condition may guard accesses."""
@@ -188,7 +177,7 @@ class _Follower:
         if (
             buffer.data
             and moved in _TABLES
-            and any(isinstance(use.operation, arith.IndexCastOp) for use in op.results[0].uses)
+            and any(isinstance(x.operation, arith.IndexCastOp) for x in op.results[0].uses)
         ):
             table = np.frombuffer(buffer.data, _TABLES[moved], buffer.size // item_bytes(memory))
             values[op.results[0]] = int(table.max() if self.last else table.min())
@@ -197,8 +186,14 @@ class _Follower:
         return f"@{self.call.callee.root_reference.data}" if self.call else op.name
 
 
+_KEPT = (scf.ForOp, vector.LoadOp)
+"""Operations on vectors that affect or use addresses."""
 _TABLES: Mapping[Attribute, str] = {i32: "<i4", i64: "<i8"}
 """Types of the elements of constant tables that hold indices."""
+
+
+def _is_vector(value: SSAValue) -> bool:
+    return isinstance(value.type, VectorType)
 
 
 def _vector_bytes(type: Attribute) -> int:
@@ -235,23 +230,17 @@ _NUMBERS: Mapping[type[Operation], Callable[..., int] | None] = {
 }
 
 
-def _affects_addresses(op: Operation) -> bool:
-    if type(op) in _NUMBERS:
-        return isinstance(op, arith.ConstantOp | arith.CmpiOp) or isinstance(op.results[0].type, IndexType)
-    if isinstance(op, func.CallOp):
-        return any(isinstance(value.type, MemRefType) for value in op.operands)
-    return True
-
-
 def _compute(op: Operation, values: Values) -> None:
     if type(op) is arith.ConstantOp:  # isinstance takes several times as long
         number = op.properties["value"]
         values[op.results[0]] = number.value.data if isinstance(number, IntegerAttr) else None
         return
+    function = _NUMBERS[type(op)]
+    if function is not None and not isinstance(op.results[0].type, IndexType):
+        return
     operands = [found for value in op.operands if isinstance(found := values.get(value), int)]
     if len(operands) < len(op.operands):
         return
-    function = _NUMBERS[type(op)]
     if function is None:
         assert isinstance(op, arith.CmpiOp)
         if (predicate := op.predicate.value.data) >= _UNSIGNED and min(operands) < 0:
