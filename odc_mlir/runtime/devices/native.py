@@ -7,7 +7,6 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -94,41 +93,26 @@ class NativeProgram:
 
     def direct(self, reads: Sequence[int], writes: Sequence[int]) -> DirectRun:
         """Return the function that runs the segment on the inputs ``reads`` and returns the outputs ``writes``."""
-        compute, outs = self._compute, [self._results[place] for place in writes]
-        large = self._large
-        ins = [(self._ins[place], self._ins[place].dtype, self._ins[place].shape) for place in reads]
+        # Loops over pairs and several outputs take longer than the rest of a call.
+        compute, large, array = self._compute, self._large, np.ndarray
+        ins = [(k, self._ins[place], self._ins[place].dtype, self._ins[place].shape) for k, place in enumerate(reads)]
+        outs = [self._results[place] for place in writes]
+        only = outs[0] if len(outs) == 1 else None
 
         def run(inputs: Sequence[Array]) -> list[Array] | None:
             if len(inputs) != len(ins):
                 return None
-            for value, (target, dtype, shape) in zip(inputs, ins, strict=False):
-                if type(value) is not np.ndarray or value.dtype != dtype or value.shape != shape:
+            for place, target, dtype, shape in ins:
+                value = inputs[place]
+                if type(value) is not array or value.dtype != dtype or value.shape != shape:
                     return None
                 target[...] = value  # np.copyto takes twice the time for small arrays
-            for item in large:
-                item.renew()
+            if large:
+                for item in large:
+                    item.renew()
             if compute():
                 raise InputError(_NOT_ALLOWED)
-            return [give() for give in outs]
-
-        return run if large or len(ins) != 1 or len(outs) != 1 else self._single(*ins[0], outs[0])
-
-    def _single(
-        self, target: Array, dtype: np.dtype[Any], shape: tuple[int, ...], give: Callable[[], Array]
-    ) -> DirectRun:
-        """Return :meth:`direct` for one input and one small output. Loops would take a third of the time of a call."""
-        compute, array = self._compute, np.ndarray
-
-        def run(inputs: Sequence[Array]) -> list[Array] | None:
-            if len(inputs) != 1:
-                return None
-            value = inputs[0]
-            if type(value) is not array or value.dtype != dtype or value.shape != shape:
-                return None
-            target[...] = value
-            if compute():
-                raise InputError(_NOT_ALLOWED)
-            return [give()]
+            return [give() for give in outs] if only is None else [only()]
 
         return run
 

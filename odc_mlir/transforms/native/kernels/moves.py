@@ -222,32 +222,24 @@ FEW = 4  # most planes that are interleaved in registers
 
 
 @kernel_by_options(_box)
-def interleave_box(w: Loops, helpers: Helpers, *, size: int, planes: int, back: int) -> None:
-    """Interleave planes: copy a box by vectors of 16 elements of the dimension before the last, of at least that size.
+def interleave_box(w: Loops, helpers: Helpers, *, size: int, planes: int) -> None:
+    """Copy a box by vectors of 16 elements of the dimension before the last. Its last vector overlaps others.
 
-    The last dimension has ``planes`` elements, neighbours in the output (``back``: in the input), where elements of the
-    other dimension follow without gaps. The last vector overlaps others.
+    The last dimension has ``planes`` elements. In the output, elements of both dimensions are neighbours.
     """
-    step = w[f"{'output' if back else 'input'}_step{DIMENSIONS - 1}"]
-    order = [element % planes * LANES + element // planes for element in range(planes * LANES)]
+    length, step = w[f"size{DIMENSIONS - 2}"], w[f"input_step{DIMENSIONS - 1}"]
 
     def plane(source: SSAValue, target: SSAValue) -> None:
-        near, apart = (source, target) if back else (target, source)
-
         def vectors(index: SSAValue) -> None:
-            first = w.least(index, w.sub(w[f"size{DIMENSIONS - 2}"], LANES))
-            place = w.add(near, w.mul(first, planes))
-            places = [w.add(apart, w.add(first, w.mul(step, i))) for i in range(planes)]
-            if back:
-                whole = w.load_lanes(w["input"], place, planes * LANES)
-                for i, other in enumerate(places):
-                    w.store_lanes(w.shuffle(whole, whole, range(i, planes * LANES, planes)), w["output"], other)
-                return
-            parts = [w.load_lanes(w["input"], other, LANES) for other in places]
+            first = w.least(index, w.sub(length, LANES))
+            begin = w.add(source, first)
+            parts = [w.load_lanes(w["input"], w.add(begin, w.mul(step, i)), LANES) for i in range(planes)]
             pairs = [w.shuffle(parts[i], parts[min(i + 1, planes - 1)], range(2 * LANES)) for i in range(0, planes, 2)]
-            w.store_lanes(w.shuffle(pairs[0], pairs[-1], order), w["output"], place)
+            order = [element % planes * LANES + element // planes for element in range(planes * LANES)]
+            whole = w.shuffle(pairs[0], pairs[-1], order)
+            w.store_lanes(whole, w["output"], w.add(target, w.mul(first, planes)))
 
-        w.each(0, w[f"size{DIMENSIONS - 2}"], LANES, vectors)
+        w.each(0, length, LANES, vectors)
 
     _over_box(w, DIMENSIONS - 2, plane)
 

@@ -156,13 +156,11 @@ def _turned(plan: AffineCopy) -> tuple[AffineCopy, str, dict[str, int]] | None:
     pair = [max(found) for way in (1, 2) if (found := [row for row in rows if row[way] == 1])]
     if plan.run > 1 or len(pair) < 2:
         return None
+    (size, _, step), (planes, _, _) = pair
     kernel, options = "transpose_box", {}
-    (long, few), back = pair, pair[0][0] <= FEW
-    if back:
-        few, long = pair
-    if few[0] <= FEW and long[0] >= LANES and long[1 if back else 2] == few[0]:
-        pair, kernel, options = [long, few], "interleave_box", {"planes": few[0], "back": int(back)}
-    elif min(long[0], few[0]) < SQUARE:
+    if size >= LANES and step == planes <= FEW:
+        kernel, options = "interleave_box", {"planes": planes}
+    elif min(size, planes) < SQUARE:
         return None
     sizes, steps, output_steps = zip(*(row for row in rows if row not in pair), *pair, strict=True)
     return replace(plan, sizes=sizes, steps=steps, output_steps=output_steps), kernel, options
