@@ -118,7 +118,8 @@ class Loader:
 
     A strict loader raises PackageError if compiled parts of the package cannot be used. If ``source`` is None, there is
     no model yet. ``inputs`` and ``outputs``: the user's ports. ``input_shapes``: requested shapes in the model's
-    layout. ``output_shapes``: the model's shapes or, after :meth:`open`, the shapes of the prepared model.
+    layout, a new object after each change. ``output_shapes``: the model's shapes or, after :meth:`open`, the shapes of
+    the prepared model.
     """
 
     def __init__(self, choices: Choices, source: Source | None = None) -> None:
@@ -268,7 +269,7 @@ class Loader:
             raise SessionError(
                 f"the input has rank {len(port.info.shape)}, the shape given has {len(shape)}", tensor=port.info.name
             )
-        self.input_shapes[int(index)] = shape
+        self.input_shapes = {**self.input_shapes, int(index): shape}
 
     def input_info(self, index: int) -> tensorinfo:
         """Return the description of an input."""
@@ -277,13 +278,15 @@ class Loader:
 
     def follow(self, arrays: Sequence[Array]) -> None:
         """Set input shapes from ``arrays``, with a warning if the model declares another shape."""
+        shapes = dict(self.input_shapes)
         for index, (port, array) in enumerate(zip(self.inputs, arrays, strict=True)):
             shape = port.inner_shape(array.shape)
             if shape == port.static_shape:
-                self.input_shapes.pop(index, None)
-            elif self.input_shapes.get(index) != shape:
+                shapes.pop(index, None)
+            elif shapes.get(index) != shape:
                 _warn_of_other_shape(port, index, array.shape, shape)
-                self.input_shapes[index] = shape
+                shapes[index] = shape
+        self.input_shapes = shapes
 
     @property
     def known_input_shapes(self) -> tuple[tuple[int, ...], ...] | None:

@@ -182,8 +182,9 @@ class Runner:
         self._in_buffers: dict[int, Array] = {}
         self._given: Sequence[Array] = ()  # the last inputs, not yet in ``_in_buffers``
         self._out_buffers: dict[int, Array] = {}
-        self._results: list[Array] = []
+        self._results: Sequence[Array] = ()
         self._has_run = False
+        self._direct_shapes: dict[int, Shape] | None = None  # the loader's shapes when ``direct`` fitted last
         self._plain: list[tuple[np.dtype[Any], Shape | None]] | None = None
         self._background: _Background | None = None
 
@@ -272,23 +273,21 @@ class Runner:
             return None
         shapes = loader.input_shapes
         results, direct = None, self._direct()
-        if direct is not None:
-            for index, chosen in shapes.items():
-                if getattr(values[index], "shape", None) != chosen:
-                    break
-            else:
-                results = direct(values)
+        if direct is not None and shapes is self._direct_shapes:
+            results = direct(values)
         if results is None:
             for index, (value, (dtype, shape)) in enumerate(zip(values, plain, strict=True)):
                 wanted = shapes.get(index, shape) if shapes else shape
                 if type(value) is not np.ndarray or value.dtype != dtype or value.shape != wanted:
                     return None
-            results = self._compute(values)
-        self._given, self._results = tuple(values), results
+            results = None if direct is None else direct(values)
+            self._direct_shapes = None if results is None else shapes
+            results = self._compute(values) if results is None else results
+        self._given, self._results = tuple(values), tuple(results)
         self._has_run = True
         for value in results:
             value.setflags(False)  # type: ignore[call-arg]  # a keyword argument takes twice the time
-        return list(results)
+        return results
 
     def compute(self, arrays: Sequence[Array] | None = None) -> list[Array]:
         """Run once and return the outputs. ``arrays`` replace the inputs set so far. Raise OdcError."""
