@@ -184,7 +184,7 @@ class Runner:
         self._out_buffers: dict[int, Array] = {}
         self._results: Sequence[Array] = ()
         self._has_run = False
-        self._direct_shapes: dict[int, Shape] | None = None  # the loader's shapes when ``direct`` fitted last
+        self._direct_shapes: dict[int, tuple[int, ...]] | None = None  # the loader's shapes when ``direct`` fitted last
         self._plain: list[tuple[np.dtype[Any], Shape | None]] | None = None
         self._background: _Background | None = None
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from xdsl.dialects import arith, func, memref, scf, vector
-from xdsl.dialects.builtin import FixedBitwidthType, IndexType, IntegerAttr, ModuleOp, VectorType, i32, i64
+from xdsl.dialects.builtin import FixedBitwidthType, IndexType, IntegerAttr, ModuleOp, VectorType, i32
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from odc_mlir.dialects.circle_types import BlobAttr
@@ -34,6 +35,12 @@ class Extent:
     in_arena: bool = False
     data: memoryview | None = None
 
+    @cached_property
+    def words(self) -> tuple[int, int]:
+        """The smallest and the largest 32-bit word of constants."""
+        found = np.frombuffer(self.data or b"", "<i4", self.size // 4)
+        return int(found.min()), int(found.max())
+
 
 Value = int | Extent | None
 Values = dict[SSAValue, Value]
@@ -52,11 +59,11 @@ def verify_bounds(module: ModuleOp) -> None:
     for function in functions.values():
         if function.sym_visibility is None and len(function.args) > 1:
             args = function.args[: -len(THREAD_PARAMETERS)] if function.sym_name == part else function.args
-            buffers = Extent("the arena", arena.value.data, in_arena=True), Extent("the constants", constants.data.size)
-            buffers = buffers[0], replace(buffers[1], data=memoryview(constants.data.data))
+            given = Extent("the constants", constants.data.size, data=memoryview(constants.data.data))
+            buffers = Extent("the arena", arena.value.data, in_arena=True), given
             follower = _Follower(functions)
-            for follower.last in (True, False):
-                follower.follow(function, dict(zip(args[-2:], buffers, strict=True)))
+            for follower.last in (True, False) if function.body.blocks else ():
+                follower.follow(function.body.block, dict(zip(args[-2:], buffers, strict=True)))
 
 
 class _Follower:
@@ -67,16 +74,13 @@ class _Follower:
         self.call: func.CallOp | None = None
         self._parts: dict[Block, list[Operation]] = {}  # the operations of blocks that affect addresses
 
-    def follow(self, function: func.FuncOp, values: Values) -> None:
-        """Check a function with the known ``values`` of its parameters."""
-        if function.body.blocks:
-            self._block(function.body.block, values)
-
-    def _block(self, block: Block, values: Values) -> None:
+    def follow(self, block: Block, values: Values) -> None:
+        """Check a block with the known ``values`` of its arguments."""
         if block not in self._parts:
             self._parts[block] = [
-                op for op in block.ops if isinstance(op, _KEPT) or not any(map(_is_vector, op.results))
-            ]
+                op for op in block.ops
+                if isinstance(op, _KEPT) or not op.results or not isinstance(op.results[0].type, VectorType)
+            ]  # fmt: skip
         for op in self._parts[block]:
             if type(op) in _NUMBERS:
                 _compute(op, values)
@@ -107,7 +111,7 @@ class _Follower:
                 return
             others = (end - start - 1) // step
             inner[block.args[0]] = start + self.last * others * step
-        self._block(block, inner)
+        self.follow(block, inner)
         grows = False
         for argument, result, new in zip(carried, op.results, last.operands if last else (), strict=True):
             before, after = inner[argument], inner.get(new)
@@ -115,14 +119,14 @@ class _Follower:
                 values[result] = after + others * (after - before)
                 inner[argument], grows = before + others * (after - before), others > 0
         if self.last and grows:
-            self._block(block, inner)
+            self.follow(block, inner)
 
     def _branch(self, op: scf.IfOp, values: Values) -> None:
         """Evaluate the selected branch, or nothing if the condition is unknown. The condition may guard accesses."""
         taken = values.get(op.cond)
         region = op.true_region if taken else op.false_region
         if taken is not None and region.blocks:
-            self._block(region.block, values)
+            self.follow(region.block, values)
 
     def _follow_call(self, op: func.CallOp, values: Values) -> None:
         callee = self.functions.get(op.callee.root_reference.data)
@@ -135,7 +139,7 @@ class _Follower:
                 replace(item, name=repr(value_name(value))) if isinstance(item, Extent) else item
                 for item, value in zip(given, op.operands, strict=True)
             ]
-        self.follow(callee, dict(zip(callee.args, given, strict=True)))
+        self.follow(callee.body.block, dict(zip(callee.args, given, strict=True)))
         self.call = outer
 
     def _view(self, op: memref.ViewOp, values: Values) -> None:
@@ -144,20 +148,15 @@ class _Follower:
             return
         size = count * item_bytes(op.result)
         end = start + size + (SLACK_BYTES if buffer.in_arena else 0)
-        if self.call is None and (start < 0 or count < 0 or end > buffer.size):
-            raise CompileError(
-                f"the view uses bytes {start} to {end} of {buffer.name}, which has {buffer.size}",
-                op=op.name,
-                tensor=value_name(op.result) or None,
-                hint="correct the view" + (f", or {ARENA_BYTES}" if buffer.in_arena else ""),
-            )
-        if self.call is None and start % ALIGNMENT_BYTES:
-            raise CompileError(
-                f"the view begins at byte {start} of {buffer.name}",
-                op=op.name,
-                tensor=value_name(op.result) or None,
-                hint=f"begin at a multiple of {ALIGNMENT_BYTES}, which vectors require",
-            )
+        text = hint = ""
+        if start < 0 or count < 0 or end > buffer.size:
+            text = f"the view uses bytes {start} to {end} of {buffer.name}, which has {buffer.size}"
+            hint = "correct the view" + (f", or {ARENA_BYTES}" if buffer.in_arena else "")
+        elif start % ALIGNMENT_BYTES:
+            text = f"the view begins at byte {start} of {buffer.name}"
+            hint = f"begin at a multiple of {ALIGNMENT_BYTES}, which vectors require"
+        if text and self.call is None:
+            raise CompileError(text, op=op.name, tensor=value_name(op.result) or None, hint=hint)
         values[op.result] = Extent("a buffer", size, data=buffer.data and buffer.data[start:end])
 
     def _access(self, op: Operation, memory: SSAValue, indices: Sequence[SSAValue], values: Values) -> None:
@@ -174,13 +173,8 @@ class _Follower:
                 tensor=(value_name(self.call.operands[-1]) if self.call else value_name(memory)) or None,
                 hint="make the buffer larger, or correct the numbers that the call passes",
             )
-        if (
-            buffer.data
-            and moved in _TABLES
-            and any(isinstance(x.operation, arith.IndexCastOp) for x in op.results[0].uses)
-        ):
-            table = np.frombuffer(buffer.data, _TABLES[moved], buffer.size // item_bytes(memory))
-            values[op.results[0]] = int(table.max() if self.last else table.min())
+        if buffer.data and moved == i32 and op.results:
+            values[op.results[0]] = buffer.words[self.last]
 
     def _place(self, op: Operation) -> str:
         return f"@{self.call.callee.root_reference.data}" if self.call else op.name
@@ -188,12 +182,6 @@ class _Follower:
 
 _KEPT = (scf.ForOp, vector.LoadOp)
 """Operations on vectors that affect or use addresses."""
-_TABLES: Mapping[Attribute, str] = {i32: "<i4", i64: "<i8"}
-"""Types of the elements of constant tables that hold indices."""
-
-
-def _is_vector(value: SSAValue) -> bool:
-    return isinstance(value.type, VectorType)
 
 
 def _vector_bytes(type: Attribute) -> int:
