@@ -88,3 +88,24 @@ def test_accesses_beyond_their_buffers_are_refused_before_code_is_made(stage: st
     result.operands[len(result.operands) - 1] = small.result
     with pytest.raises(CompileError, match=r"@convolve\w+ uses bytes .* of 'conv1', which has 10"):
         odc_mlir.package(odc_mlir.load(module_text(lowered).encode()))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "before", "after", "found"),
+    [
+        ("convolve_rows1_", 64, 1 << 20, "uses bytes"),  # distance of weights, which a loop carries
+        ("convolve_rows8_vectors1_", 7, 1 << 20, "uses bytes"),  # added to an index from a table of constants
+        ("convolve_rows8_vectors1_", 5, -5, "uses bytes -"),  # in the first iteration only
+        ("convolve_rows8_vectors1_", 4, 0, "has a loop with the step 0"),
+    ],
+)
+def test_numbers_of_kernels_that_lead_outside_buffers_are_refused(
+    kernel: str, before: int, after: int, found: str
+) -> None:
+    lowered = odc_mlir.lower(odc_mlir.load(DIGITS), "native-loops", target="x86-64-vnni")
+    (body,) = [op for op in lowered.walk() if isinstance(op, func.FuncOp) and op.sym_name.data.startswith(kernel)]
+    numbers = [op for op in body.walk() if isinstance(op, arith.ConstantOp) and op.result.type == IndexType()]
+    (number,) = [op for op in numbers if op.value == IntegerAttr(before, IndexType())]
+    number.properties["value"] = IntegerAttr(after, IndexType())
+    with pytest.raises(CompileError, match=rf"@{kernel}\w+ {found}"):
+        odc_mlir.package(lowered)
