@@ -262,19 +262,14 @@ class Runner:
 
         This is the fast path of most runs: arrays have the model's types and shapes. Buffers and layouts are unset.
         """
-        loader = self._loader
-        if self._out_buffers or type(values) is not list:
-            return None
-        plain = self._plain
+        loader, plain = self._loader, self._plain
         if plain is None:
             ports = loader.inputs if all(port.is_plain for port in (*loader.inputs, *loader.outputs)) else []
             plain = self._plain = [(port.numpy, port.static_shape) for port in ports]
-        if len(values) != len(plain) or not plain:
+        if self._out_buffers or type(values) is not list or len(values) != len(plain) or not plain:
             return None
-        shapes = loader.input_shapes
-        results, direct = None, self._direct()
-        if direct is not None and shapes is self._direct_shapes:
-            results = direct(values)
+        shapes, direct = loader.input_shapes, self._direct()
+        results = direct(values) if direct is not None and shapes is self._direct_shapes else None
         if results is None:
             for index, (value, (dtype, shape)) in enumerate(zip(values, plain, strict=True)):
                 wanted = shapes.get(index, shape) if shapes else shape

@@ -165,23 +165,16 @@ class LowerConstant(LoweringPattern[arith.ConstantOp]):
 
 
 class LowerToCounterpart(LoweringPattern[Operation]):
-    """Lower an operation to an operation of the llvm dialect with the same operands: ``arith.addi`` to ``llvm.add``."""
+    """Lower an operation or a conversion to an llvm operation with the same operands: ``arith.addi`` to ``llvm.add``."""
 
     def handles(self, kind: type[Operation], /) -> bool:
-        return kind in _COUNTERPARTS
+        return kind in _COUNTERPARTS or kind in _CASTS
 
     def lower(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        rewriter.replace(op, _COUNTERPARTS[type(op)](*op.operands))
-
-
-class LowerCast(LoweringPattern[Operation]):
-    """Lower a conversion of element types to the llvm dialect: ``arith.extsi`` to ``llvm.sext``."""
-
-    def handles(self, kind: type[Operation], /) -> bool:
-        return kind in _CASTS
-
-    def lower(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        rewriter.replace(op, _CASTS[type(op)](op.operands[0], op.results[0].type))
+        if cast := _CASTS.get(type(op)):
+            rewriter.replace(op, cast(op.operands[0], op.results[0].type))
+        else:
+            rewriter.replace(op, _COUNTERPARTS[type(op)](*op.operands))
 
 
 class LowerToIntrinsic(LoweringPattern[Operation]):
@@ -293,7 +286,6 @@ class ConvertNativeToLlvmPass(PatternPass):
             LowerConditionalBranch,
             LowerConstant,
             LowerToCounterpart,
-            LowerCast,
             LowerToIntrinsic,
             LowerIndexCast,
             LowerComparison,
