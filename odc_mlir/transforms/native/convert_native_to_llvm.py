@@ -165,7 +165,7 @@ class LowerConstant(LoweringPattern[arith.ConstantOp]):
 
 
 class LowerToCounterpart(LoweringPattern[Operation]):
-    """Lower an operation or a conversion to an llvm operation with the same operands: ``arith.addi`` to ``llvm.add``."""
+    """Lower an operation or a conversion to a counterpart with the same operands: ``arith.addi`` to ``llvm.add``."""
 
     def handles(self, kind: type[Operation], /) -> bool:
         return kind in _COUNTERPARTS or kind in _CASTS
