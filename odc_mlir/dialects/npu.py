@@ -135,6 +135,7 @@ class ElementwiseOp(NpuTensorOp):
 
     name = "npu.elementwise"
     ZEROS: ClassVar = ("a_zero", "b_zero", "out_zero")
+    OPERAND_DTYPES: ClassVar = (*CODE_TYPES, "int32")
 
     kind = prop_def(ElementwiseKindAttr)
     a = operand_def(TENSOR)

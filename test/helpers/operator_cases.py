@@ -460,6 +460,12 @@ CASES: dict[str, tuple[tuple[str, ...], str, str]] = {
         for name in ("equal", "greater", "greater_equal", "less", "less_equal", "not_equal")
     },
     "less-int16": ((W16, W16), call("less", [("%x", W16), ("%z", W16)], T), T),
+    "less-numbers": (
+        ("tensor<2x3x8xi32>",),
+        "%k = circle.const [-3, 32766, 5, 0, -32766, 7, 100, 12] : tensor<8xi32>\n"
+        + call("less", [("%k", "tensor<8xi32>"), ("%x", "tensor<2x3x8xi32>")], T),
+        T,
+    ),
     "logical_and": ((T, truths("8")), call("logical_and", [("%x", T), ("%z", truths("8"))], T), T),
     "logical_or": ((T, truths("8")), call("logical_or", [("%x", T), ("%z", truths("8"))], T), T),
     "logical_not": ((T,), call("logical_not", [("%x", T)], T), T),

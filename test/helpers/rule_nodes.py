@@ -128,6 +128,11 @@ def compared(scale: float) -> Node:
     return with_operand(node, 0, quant=QuantParams((scale,), (3,)))
 
 
+def compared_numbers(limit: int) -> Node:
+    node = with_operand(with_result(binary("LESS"), dtype="bool", quant=None), 0, dtype="int32", quant=None)
+    return replace(node, operands=(node.operand(0), i32([limit, 4])))
+
+
 def prelu(dtype: str) -> Node:
     quant = QuantParams((0.5,), (0,))
     x, slopes, y = (tensor(name, 2, 3, dtype=dtype, quant=quant) for name in "xay")

@@ -302,11 +302,5 @@ class Assignment:
 
 def _type_of_weights(operand: SSAValue, axis: int | None, dtype: str, used: Scheme) -> Attribute:
     contents = contents_of(operand)
-    params = weight_params(
-        contents,
-        axis,
-        dtype,
-        symmetric=used.symmetric_weights,
-        name=value_name(operand),
-    )
+    params = weight_params(contents, axis, dtype, symmetric=used.symmetric_weights, name=value_name(operand))
     return ir.quantised(dtype, on_grid(contents, params, dtype), per_axis=axis is not None)

@@ -102,3 +102,17 @@ func.func @known(%x: tensor<1x2x!quant.uniform<i8:f32, 0.5>>, %z: tensor<1x2x!qu
 // CHECK-NEXT: %[[V2:.*]] = npu.constant <"0x0001">
 // CHECK-NEXT: %[[V3:.*]] = npu.elementwise mul %[[V2]], %z
 // CHECK-NEXT: npu.elementwise add %[[V1]], %[[V3]]
+
+// -----
+
+// A number of 32 bits is clamped to 16, where the constant stays between the ends.
+func.func @number(%x: tensor<4xi32>) -> tensor<4xi1> {
+  %k = circle.const [7] : tensor<1xi32>
+  %y = circle.greater(%x, %k) : (tensor<4xi32>, tensor<1xi32>) -> tensor<4xi1>
+  func.return %y : tensor<4xi1>
+}
+// CHECK-LABEL: func.func @number(
+// CHECK: npu.program @segment_0
+// CHECK: %[[V0:.*]] = npu.elementwise max %x, %x clamp(-32768, 32767)
+// CHECK-NEXT: %[[V1:.*]] = npu.constant <"0x0700">
+// CHECK-NEXT: npu.elementwise sub %[[V0]], %[[V1]] a_scale <1073741824, 1> b_scale <1073741824, 1> out_scale <1073741824, 1> clamp(0, 1)

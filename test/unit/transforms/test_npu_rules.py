@@ -18,6 +18,7 @@ from helpers.rule_nodes import (
     Q,
     binary,
     compared,
+    compared_numbers,
     conv,
     depthwise,
     fully_connected,
@@ -108,6 +109,7 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
     ("centred", lambda: wide(conv(), 3), "'x' is int16 with zero point 3"),
     ("centred", lambda: wide(binary(), -1), "'a' is int16 with zero point -1"),
     ("compared", lambda: compared(16009), "'a' has scale 16009 and zero point 3"),
+    ("compared", lambda: compared_numbers(-32767), "'a' and 'details' are int32"),
     ("same-type", lambda: with_result(softmax(), dtype="uint8", quant=Q), "'x' is int8, 'y' is uint8"),
     ("weights", lambda: with_operand(conv(), 1, dtype="uint4"), "'w' is uint4, the input is int8"),
     ("weights", lambda: with_operand(conv(), 1, dtype="uint8"), "'w' is uint8, the input is int8"),
@@ -358,6 +360,7 @@ def test_wide_functions_have_a_form(name: str) -> None:
 
 def test_scaled_codes_of_29_bits_are_compared() -> None:
     assert npu_rules.verdict(compared(16008), LIMITS) == npu_rules.Verdict(True)
+    assert npu_rules.verdict(compared_numbers(-32766), LIMITS) == npu_rules.Verdict(True)
 
 
 def test_every_rule_is_refused_once() -> None:

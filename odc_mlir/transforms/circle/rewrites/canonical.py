@@ -95,8 +95,7 @@ class SearchType(rewriting.OperatorPattern):
         search, result = rewriting.producer(op.operands[0], "ARG_MAX", "ARG_MIN"), op.results[0]
         kind = tensor_facts(result.type).dtype
         if search is not None and rewriting.is_used_once(op.operands[0]) and kind in ("int32", "int64"):
-            made = rewriting.operator(search.SPEC.name, search.operands, result, {"output_type": kind})
-            rewriter.replace(op, [made])
+            rewriter.replace(op, [rewriting.operator(search.SPEC.name, search.operands, result, {"output_type": kind})])
             rewriter.erase(search)
 
 

@@ -85,21 +85,27 @@ class LowerSelect(LowerToNpu):
 
 def _difference(site: Site, operands: Pair, kind: Attribute, added: int, clamp: Pair) -> npu.ElementwiseOp:
     """Return the difference of two operands at the common scale plus ``added``."""
-    scaled = needs_scales(site.node)
+    a, b = (_compared(site, index) for index in operands)
     quants = [site.info(index).quant for index in operands]
-    scales = [npu.ScaleAttr.of(*compare_params(quant.scale)) if quant and scaled else ONE for quant in quants]
-    zeros = [0 if quant is None else quant.zero_point for quant in quants]
+    zeros, shift, scales = [0 if quant is None else quant.zero_point for quant in quants], 0, [ONE, ONE]
+    if needs_scales(site.node):
+        shift, scales = COMPARED_SHIFT, [npu.ScaleAttr.of(*compare_params(quant.scale)) for quant in quants if quant]
+    factors = dict(zip(("a_scale", "b_scale", "out_scale"), (*scales, ONE), strict=True))
     return npu.ElementwiseOp(
-        npu.ElementwiseKind.SUB,
-        *map(site.constant_or_operand, operands),
-        kind,
-        zeros=(*zeros, added),
-        left_shift=COMPARED_SHIFT if scaled else 0,
-        a_scale=scales[0],
-        b_scale=scales[1],
-        out_scale=ONE,
-        clamp=clamp,
+        npu.ElementwiseKind.SUB, a, b, kind, zeros=(*zeros, added), left_shift=shift, clamp=clamp, **factors
     )
+
+
+def _compared(site: Site, index: int) -> SSAValue:
+    """Return an operand. 32-bit numbers are clamped to 16 bits, because constants on the other side are smaller."""
+    info = site.info(index)
+    if info.dtype != "int32":
+        return site.constant_or_operand(index)
+    kind = tensor_type("int16", info.static_shape, QuantParams((1.0,), (0,)))
+    if info.is_const:
+        return site.emit(npu.ConstantOp(blob_of(info.array().astype("<i2")), kind))
+    x, clamp = site.operand(index), npu.code_range("int16")
+    return site.emit(npu.ElementwiseOp(npu.ElementwiseKind.MAX, x, x, kind, clamp=clamp))
 
 
 def _negation(truths: SSAValue) -> npu.ElementwiseOp:

@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from odc_mlir.errors import OdcError
 from odc_mlir.formats.host_reasons import MEMORY_RULE, TYPE_RULE, MemoryReason, TypeReason
 from odc_mlir.isa.fields import OFFSET_BITS
@@ -23,7 +25,7 @@ from odc_mlir.transforms.npu.lowering.decompositions import resize_lines, result
 
 CODES = ELEMENT_TYPES
 POSITIONS = {"DYNAMIC_UPDATE_SLICE": 2, "GATHER": 1}  # operator -> computed operand with plain integers
-_LARGEST_COMPARED = 1 << 29  # limit on a scaled operand
+_LARGEST_COMPARED, _LARGEST_NUMBER = 1 << 29, (1 << 15) - 1  # limits on scaled codes, and on constant numbers
 MOST_DIMENSIONS = 6  # limit for element-wise operands
 MOST_GROUPS = 64  # limit for a convolution, because each group takes separate transfers
 SCALE_TOLERANCE = 1e-3  # relative tolerance of a fixed scale on 16-bit codes
@@ -137,6 +139,8 @@ def codes(node: Node, _: PlacementLimits) -> str | None:
 
 def _is_number(node: Node, tensor: TensorInfo) -> bool:
     if node.spec.name in POSITIONS and node.optional(POSITIONS[node.spec.name]) is tensor:
+        return True
+    if node.spec.name in COMPARISONS and tensor.dtype == "int32":
         return True
     kinds = node.spec.results
     allowed = [kinds[min(i, len(kinds) - 1)].dtypes for i, result in enumerate(node.results) if result is tensor]
@@ -366,7 +370,7 @@ def broadcastable(node: Node, _: PlacementLimits) -> str | None:
 def quantised_constants(node: Node, _: PlacementLimits) -> str | None:
     """Constant operands have one scale."""
     for tensor in node.operands:
-        coded = tensor is not None and tensor.is_const and tensor.dtype != TRUTH_TYPE
+        coded = tensor is not None and tensor.is_const and tensor.dtype in CODES
         if tensor is not None and coded and (tensor.quant is None or not tensor.quant.per_tensor):
             return f"{tensor.name!r} has {quant_text(tensor.quant)}"
     return None
@@ -374,8 +378,12 @@ def quantised_constants(node: Node, _: PlacementLimits) -> str | None:
 
 @rule("compared")
 def compared(node: Node, _: PlacementLimits) -> str | None:
-    """Differences at the common scale of the operands have at most 30 bits."""
-    for tensor in (node.operand(0), node.operand(1)) if needs_scales(node) else ():
+    """Differences at the common scale have at most 30 bits. Numbers are compared with constants of 16 bits."""
+    pair = node.operand(0), node.operand(1)
+    known = any(tensor.is_const and np.abs(tensor.array().astype(np.int64)).max() < _LARGEST_NUMBER for tensor in pair)
+    if pair[0].dtype == "int32" and not known:
+        return f"{pair[0].name!r} and {pair[1].name!r} are int32"
+    for tensor in pair if needs_scales(node) else ():
         assert tensor.quant is not None, "asked of quantised operands"
         reach = max(abs(end - tensor.quant.zero_point) for end in tensor.info.range)
         if (reach << COMPARED_SHIFT) * tensor.quant.scale >= _LARGEST_COMPARED:

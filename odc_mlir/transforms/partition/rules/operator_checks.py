@@ -399,10 +399,7 @@ def gathered_rows(node: Node, _: PlacementLimits) -> str | None:
         return f"{tables} tables, at most {MOST_TABLES}"
     row_bytes = found.inner * node.operand(0).info.numpy.itemsize
     return _beyond_fields(
-        "gather",
-        count=("rows taken", found.taken),
-        rows=("rows", found.rows),
-        row_bytes=("bytes of a row", row_bytes),
+        "gather", count=("rows taken", found.taken), rows=("rows", found.rows), row_bytes=("bytes of a row", row_bytes)
     )
 
 

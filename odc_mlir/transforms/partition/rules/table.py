@@ -119,11 +119,7 @@ _POOL = (
     check.activation,
 )
 
-_REDUCTION = (
-    check.same_type,
-    Rule("constant-axes", "axes are constant", check.constant(1)),
-    operator_checks.reduction,
-)
+_REDUCTION = (check.same_type, Rule("constant-axes", "axes are constant", check.constant(1)), operator_checks.reduction)
 
 _SEARCH = (
     Rule("constant-axis", "the axis is constant", check.constant(1)),
