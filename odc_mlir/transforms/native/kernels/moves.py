@@ -37,13 +37,6 @@ def flip_sign(w: Loops, helpers: Helpers) -> None:
     w.each(0, w["count"], 64, chunk)
 
 
-@kernel(output=BYTES, count=INDEX, value=i8)
-def fill_bytes(w: Loops, helpers: Helpers) -> None:
-    """Fill ``count`` bytes."""
-    value = w.broadcast(w["value"], 64)
-    w.each(0, w["count"], 64, lambda index: w.store_lanes(value, w["output"], index))
-
-
 @kernel(output=WORDS, count=INDEX, value=i32)
 def fill_words(w: Loops, helpers: Helpers) -> None:
     """Fill ``count`` words."""

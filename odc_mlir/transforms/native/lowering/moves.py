@@ -28,6 +28,7 @@ from odc_mlir.transforms.native.lowering.segment_writer import (
     SegmentFunction,
     count,
     refusal,
+    repeated_word,
     require_same_codes,
     sign_offset,
     size_bytes,
@@ -490,10 +491,5 @@ def padded_input(
     if isinstance(zero, SSAValue):
         segment.call("pad_images", {}, input=source, output=target, fills=zero, **numbers)
     else:
-        segment.call("pad_image", {}, input=source, output=target, fill=_word(zero, item_bytes), **numbers)
+        segment.call("pad_image", {}, input=source, output=target, fill=repeated_word(zero, item_bytes), **numbers)
     return target
-
-
-def _word(value: int, item_bytes: int) -> int:
-    copies = np.repeat(np.array(value).astype(f"u{item_bytes}"), 4 // item_bytes)
-    return int(copies.view(np.int32)[0])

@@ -71,6 +71,11 @@ def size_bytes(info: TensorInfo) -> int:
     return count(info) * info.info.numpy.itemsize
 
 
+def repeated_word(value: int, item_bytes: int) -> int:
+    """Return the word, as a signed number, whose elements are all ``value``."""
+    return int(np.repeat(np.array(value).astype(f"u{item_bytes}"), 4 // item_bytes).view(np.int32)[0])
+
+
 def sign_offset(info: TensorInfo) -> int:
     """Return the offset of a tensor's stored elements, which is 0 for most types."""
     return BIAS if info.dtype == "int8" else 0
@@ -202,11 +207,8 @@ class SegmentFunction:
     def fill(self, target: SSAValue, info: TensorInfo, value: int) -> None:
         """Fill a buffer with one element. ``value`` holds the bits of the element as a signed number."""
         size = info.info.numpy.itemsize
-        if size == 1:
-            self.call("fill_bytes", {}, output=target, count=count(info), value=value - 256 if value > 127 else value)
-            return
         assert size < 8 or value in (0, -1), "words fill elements of 64 bits"
-        word = value if size > 2 else int(np.array([value, value], np.int16).view(np.int32)[0])
+        word = value if size > 2 else repeated_word(value, size)
         self.call("fill_words", {}, output=target, count=-(-size_bytes(info) // 4), value=word)
 
     def call(self, kernel: str, options: Mapping[str, int], **given: Argument) -> None:
