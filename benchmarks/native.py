@@ -108,7 +108,8 @@ def _example(info: Any, seed: int) -> np.ndarray:
 def _agree(found: np.ndarray, expected: np.ndarray) -> bool:
     if expected.dtype.kind != "f":
         return np.array_equal(found, expected)
-    return bool(np.allclose(found, expected, rtol=0, atol=1e-5 * float(np.abs(expected).max(initial=0))))
+    largest = float(np.abs(expected).max(initial=0, where=np.isfinite(expected)))
+    return bool(np.allclose(found, expected, rtol=0, atol=1e-5 * largest, equal_nan=True))
 
 
 def _litert(path: Path, inputs: Sequence[np.ndarray]) -> Callable[[], Any] | None:
