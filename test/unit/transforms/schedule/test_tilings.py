@@ -136,6 +136,14 @@ def test_transfers_count_against_the_limit_of_instructions(monkeypatch: pytest.M
     assert all(commands(choice) <= most for choice in search(window, TARGET, ROOM, weighted=True))
 
 
+def test_a_layer_of_100_million_weights_has_a_tiling() -> None:
+    window = make_window((1, 1, 1, 25088), (1, 1, 1, 4096), kernel=(1, 1), pads=(0, 0))
+    fastest = window_choices(window, TARGET, ROOM, weighted=True)[0]
+    assert fastest.tiling is not None
+    assert fastest.tiling.sliced
+    assert fastest.cycles < 1.01 * window.weight_bytes  # a byte from flash takes a cycle
+
+
 def test_weights_that_fill_their_buffer_are_loaded_in_groups() -> None:
     """Those of the next group arrive while these are used; half as many weights have no need of that."""
     buffer = TARGET.local.weight_bytes
