@@ -23,9 +23,13 @@ _NO = np.zeros(1, np.bool_)
 
 @dataclass(slots=True, eq=False)
 class TensorGatherer:
-    """Statistics of a tensor, with a buffer of ``room`` elements. Row i of the buffer belongs to run ``_runs[i]``."""
+    """Statistics of a tensor, with a buffer of ``room`` elements. Row i of the buffer belongs to run ``_runs[i]``.
+
+    Without ``detailed``, there are only extremes.
+    """
 
     room: int
+    detailed: bool = True
     statistics: TensorStatistics = field(default_factory=TensorStatistics)
     _shape: Shape | None = None
     _rows: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
@@ -74,8 +78,8 @@ class TensorGatherer:
 
     def _look(self, values: Array, begins: NDArray[np.bool_] | None) -> None:
         rows = values.reshape(len(values), math.prod(values.shape[1:]))
-        detail = None
-        if self._looked + len(rows) > DETAILED:
+        detail = None if self.detailed else np.zeros(len(rows), np.bool_)
+        if detail is None and self._looked + len(rows) > DETAILED:
             numbers = np.arange(self._looked, self._looked + len(rows))
             detail = (numbers < DETAILED) | (numbers % DETAILED_EACH == 0)
         self._looked += len(rows)
@@ -94,6 +98,6 @@ class TensorGatherer:
 
     def successor(self) -> TensorGatherer:
         """Return an empty gatherer for further values. It continues the count of detailed values."""
-        found = TensorGatherer(self.room)
+        found = TensorGatherer(self.room, self.detailed)
         found._looked = self._looked + self._fill
         return found

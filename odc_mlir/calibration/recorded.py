@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.calibration.statistics import Histogram, TensorStatistics
+from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.formats.quantities import counted
 
 TensorKey = tuple[int, str]
@@ -81,12 +81,6 @@ class Records:
             self.tensors.setdefault(key, TensorStatistics()).merge(statistics)
         for name, facts in other.inputs.items():
             self.inputs.setdefault(name, InputFacts()).merge(facts)
-
-    def without_histograms(self) -> Records:
-        """Drop the histograms, which only files and reports need, and return these records."""
-        for statistics in self.tensors.values():
-            statistics.histogram = Histogram()
-        return self
 
     def statistics(self) -> dict[str, TensorStatistics]:
         """Return statistics by tensor name. If several subgraphs have a name, use the first subgraph."""

@@ -6,6 +6,7 @@ import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from xdsl.dialects.builtin import (
@@ -18,6 +19,7 @@ from xdsl.dialects.builtin import (
     Float16Type,
     Float32Type,
     Float64Type,
+    IntAttr,
     IntegerAttr,
     IntegerType,
     NoneAttr,
@@ -310,8 +312,11 @@ def tensor_type(
         if record is not None:
             raise ValueError("a tensor of unknown rank cannot have a #circle.qparams encoding")
         return UnrankedTensorType(element)
-    dims = [DYNAMIC_INDEX if d is None else d for d in shape]
-    return TensorType(element, dims, NoneAttr() if record is None else QParamsAttr(record))
+    dims = [_extent(DYNAMIC_INDEX if d is None else d) for d in shape]
+    return TensorType(element, dims, NO_CONTENTS if record is None else QParamsAttr(record))
+
+
+_extent = lru_cache(maxsize=512)(IntAttr)
 
 
 def tensor_facts(type: Attribute) -> TensorFacts:
@@ -330,7 +335,8 @@ def tensor_facts(type: Attribute) -> TensorFacts:
         dtype, quant = DTYPE_OF_ELEMENT[element], None
     else:
         raise VerifyException(f"{element} is not an element type of a Circle tensor")
-    record = encoding.data if isinstance(encoding, QParamsAttr) else None
+    is_plain = isinstance(encoding, NoneAttr)  # unlike other classes, the object's own class is compared quickly
+    record = encoding.data if not is_plain and isinstance(encoding, QParamsAttr) else None
     if record is not None and record.scale and quant is None:
         quant = QuantParams(record.scale, record.zero_point or (0,) * len(record.scale), record.axis)
     return TensorFacts(dtype, shape, quant, record)

@@ -86,7 +86,7 @@ class UniformQuantizedType(Data[Uniform], TypeAttribute):
         if not are_scales(params.scales):
             bad = next(scale for scale in params.scales if not are_scales((scale,)))
             raise VerifyException(f"scale is {bad}, must be a positive finite float32 number")
-        if (odd := next((z for z in params.zero_points if not spec.low <= z <= spec.high), None)) is not None:
+        if (odd := next((z for z in {*params.zero_points} if not spec.low <= z <= spec.high), None)) is not None:
             raise VerifyException(f"zero point {odd} is outside the code range [{spec.low}, {spec.high}]")
 
     @classmethod

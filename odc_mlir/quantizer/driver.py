@@ -6,13 +6,12 @@ The same model, data and options give the same bytes if ``max_seconds`` does not
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from odc_mlir.calibration.recorded import FEW_RUNS, amount
 from odc_mlir.errors import OptionError
 from odc_mlir.formats.one import read as read_visq
 from odc_mlir.quantizer.evaluator import Evaluator
-from odc_mlir.quantizer.help import HelpSearch, RecipeChange
+from odc_mlir.quantizer.help import HelpSearch
 from odc_mlir.quantizer.models import Candidate, FloatModel, layer_names, layers_of, precisions_in
 from odc_mlir.quantizer.policy.options import Options, PrecisionChoice, Progress
 from odc_mlir.quantizer.policy.schemes import wider_values
@@ -100,31 +99,19 @@ class Driver:
         # Random inputs do not show which precision weights need, but a budget requires a search anyway.
         is_informative = bool(self.data.fit) or not weights_only or options.has_budget
         if options.searches_precisions and is_informative:
-            found = self._widened(choosing, best)
+            assert self.plain is not None
+            found = self._widened(self.plain, best)
             if self.data.made_up and (options.has_budget or found is not best):
                 self.findings.append("made-up inputs decided which layers get more bits; give samples instead")
         return evaluator.builder.verify(found)
 
-    def _widened(self, choosing: HelpSearch, best: Candidate) -> Candidate:
+    def _widened(self, plain: Candidate, best: Candidate) -> Candidate:
         """Return ``best``, or a candidate with other precisions in few layers if ``best`` misses limits."""
-        assert choosing.plain is not None
-        may_correct = len(self.options.switched(self.options.correction)) > 1
-        search = self.precision_search = PrecisionSearch(
+        self.precision_search = PrecisionSearch(
             self.evaluator,
             precisions_in(best.model, self.fixed),
             layer_names(best.model.module),
-            outputs_db(self.evaluator.measured(choosing.plain)),
+            outputs_db(self.evaluator.measured(plain)),
             self._known_errors,
         )
-        found = search.run(best)
-        if found is best or found.recipe.correction or not may_correct:
-            return found
-        # Try corrected biases, and keep the correction if it helps and the limits still hold.
-        change = RecipeChange(True, found.model, replace(found.recipe, correction=True))
-        better = choosing.tried("mixed, correction", change, found)
-        if better is found or self.evaluator.over_budget(better):
-            return found
-        if not search.takes(better):
-            self.evaluator.steps[-1]["kept"] = False
-            return found
-        return better
+        return self.precision_search.run(best)

@@ -74,7 +74,7 @@ class Folds:
         if self._model is not model:
             parts = [samples[fold::count] for fold in range(count)]
             shown, executor = parts if rollout is None else map(rollout.with_given, parts), HostExecutor(model.graph)
-            records = [record(executor, part).without_histograms() for part in shown]
+            records = [record(executor, part, detailed=False) for part in shown]
             others = (joined([*records[:fold], *records[fold + 1 :]]) for fold in range(count))
             self._statistics = [found.statistics() for found in others]
             self._model, self._known = model, [RefinementCache() for _ in parts]
@@ -145,19 +145,17 @@ class Evaluator:
             labels = judging.labels[np.argsort(order)][len(data.fit) :]
         return judging, Reference(self._original, data.held, labels, like=judging)
 
-    def record(self, model: FloatModel) -> None:
-        """Record the ranges of ``model`` on all samples. Raises OdcError."""
+    def record(self, model: FloatModel, *, detailed: bool = True) -> None:
+        """Record the ranges of ``model`` on all samples, and if ``detailed``, all statistics. Raises OdcError."""
         if self.builder.scheme.weights_only:
             return
         self.say("recording ranges")
         executor = HostExecutor(model.graph)
-        model.records = record(executor, self.data.shown(self.data.fit))
+        model.records = record(executor, self.data.shown(self.data.fit), detailed=detailed)
         if not self.data.separate:
             parts = min(HALVES, len(self.data.held))
-            model.held = [record(executor, self.data.shown(self.data.held[part::parts])) for part in range(parts)]
-        if model is not self.base:  # only records of ``base`` are saved; histograms of many layers take gigabytes
-            for records in (model.records, *model.held):
-                records.without_histograms()
+            held = (self.data.shown(self.data.held[part::parts]) for part in range(parts))
+            model.held = [record(executor, part, detailed=detailed) for part in held]
 
     def statistics_of(self, model: FloatModel) -> Statistics:
         """Return the statistics of all samples, which determine the final ranges of ``model``."""

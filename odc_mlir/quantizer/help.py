@@ -38,8 +38,9 @@ HEADROOMS, WIDER_HEADROOMS = (0.1, 0.3), (3.0, 7.0)
 # Headrooms are tried if unseen samples are worse than known samples by half the cost of the smallest headroom.
 _LEAST_LOST_DB = 0.5
 # Headroom -> largest number of samples for which the headroom is presumed to help, and the cost in dB accepted then.
-# An unseen sample exceeds the maximum of n samples with probability 1 / (n + 1): 1 in 100, or 1 in 17.
-_PRESUMED = {0.1: (99, 0.5), 0.3: (16, math.inf), 3.0: (99, math.inf), 7.0: (16, math.inf)}
+# An unseen sample exceeds the maximum of n samples with probability 1 / (n + 1): 1 in 100, or 1 in 17. The cost of the
+# second headroom is the cost beyond the first.
+_PRESUMED = {0.1: (99, 0.5), 0.3: (16, 1.5), 3.0: (99, math.inf), 7.0: (16, math.inf)}
 
 _IMPLIED = (
     "the first layer's weights differ by channel, as if they included a normalisation of inputs: inputs are scaled by "
@@ -144,22 +145,38 @@ class HelpSearch:
 
     def accepts(self, judged_on: str, change: RecipeChange, found: Candidate, best: Candidate) -> bool:
         """Return whether ``found`` replaces ``best``: it gains on the judging samples, and no layer turns float."""
-        measure = self.measured if judged_on == HELD_BACK else self.evaluator.measured_unseen
-        if change.is_presumed and judged_on == HELD_BACK and not (self.data.separate or found.model is best.model):
-            measure = self.evaluator.measured_by_halves  # ranges of another model depend on the held-out samples
-        ours, theirs = map(measure, (found, best))
-        gains = ours.better_than(theirs, LEAST_GAIN_DB)
-        if change.is_presumed and judged_on == HELD_BACK:
-            gains = not theirs.better_than(ours, LEAST_GAIN_DB)
-        elif change.is_presumed:
-            # A larger loss by output room is accepted if the codes of more outputs reach scores above and below 0.5.
-            reaches = change.recipe.output_room and len(unreached(found.graph)) < len(unreached(best.graph))
-            may_lose = change.recipe.output_room or not theirs.better_than(ours, LEAST_GAIN_DB)
-            gains |= reaches or (may_lose and ours.quality_db - theirs.quality_db >= -change.most_lost_db)
+        gains = self._foreseen(change, found, best) if judged_on == UNSEEN else None
+        if gains is None:
+            gains = self._gains(judged_on, change, found, best)
         # Float layers do not count as a gain: sufficient coverage takes precedence over accuracy.
         least = LEAST_COVERAGE if self.options.min_coverage is None else self.options.min_coverage
         share, before = (self.evaluator.coverage(each).share() or 0.0 for each in (found, best))
         return (gains and not self.loses_layers(found, best)) or before < least <= share
+
+    def _foreseen(self, change: RecipeChange, found: Candidate, best: Candidate) -> bool | None:
+        """Return whether a wider range gains, or None if only cross-validation of ``found`` can tell.
+
+        Known samples show the cost of wider steps. Unseen samples regain at most their present loss by clipping.
+        """
+        lost_db = self.measured(best).quality_db - self.measured(found).quality_db
+        if change.is_presumed and lost_db <= change.most_lost_db:
+            return True
+        clipped_db = self.evaluator.measured_itself(best).quality_db - self.evaluator.measured_unseen(best).quality_db
+        least_db = -change.most_lost_db if change.is_presumed else _LEAST_LOST_DB
+        return False if clipped_db - lost_db < least_db else None
+
+    def _gains(self, judged_on: str, change: RecipeChange, found: Candidate, best: Candidate) -> bool:
+        measure = self.measured if judged_on == HELD_BACK else self.evaluator.measured_unseen
+        if change.is_presumed and judged_on == HELD_BACK and not (self.data.separate or found.model is best.model):
+            measure = self.evaluator.measured_by_halves  # ranges of another model depend on the held-out samples
+        ours, theirs = map(measure, (found, best))
+        if not change.is_presumed:
+            return ours.better_than(theirs, LEAST_GAIN_DB)
+        if judged_on == HELD_BACK:
+            return not theirs.better_than(ours, LEAST_GAIN_DB)
+        # A larger loss is accepted if the codes of more outputs reach scores above and below 0.5.
+        reaches = len(unreached(found.graph)) < len(unreached(best.graph))
+        return reaches or ours.quality_db - theirs.quality_db >= -change.most_lost_db
 
     def loses_layers(self, found: Candidate, best: Candidate) -> bool:
         """Return whether ``found`` has more float multiplications, or infinite or NaN outputs for more samples."""
@@ -244,7 +261,7 @@ class HelpSearch:
                 return None
             if self.options.max_bytes is not None:
                 drop_factors(found.module)
-            self.evaluator.record(found)
+            self.evaluator.record(found, detailed=False)
             self.models[kind] = found
         return self.models[kind]
 
@@ -314,22 +331,18 @@ def _headrooms(search: HelpSearch) -> Iterator[RecipeChange]:
     evaluator = search.evaluator
     wider = WIDER_HEADROOMS if search.options.has_codes_to_spare else HEADROOMS
     for headroom in wider:
-        before, seen = search.best, evaluator.measured_unseen(search.best)
-        shows = seen.quality_db <= evaluator.measured_itself(before).quality_db - _LEAST_LOST_DB
+        before = search.best
         few, most_lost_db = _PRESUMED.get(headroom, (0, 0.0))
         is_presumed = search.data.independent <= few
         if search.data.rollout is not None:  # the frames of the roll-out show whether ranges are too narrow
             most_lost_db = min(most_lost_db, _PRESUMED[0.1][1])
-        if not (shows or is_presumed):
-            continue
+        if not is_presumed:
+            seen_db = evaluator.measured_unseen(before).quality_db
+            if seen_db > evaluator.measured_itself(before).quality_db - _LEAST_LOST_DB:
+                continue
         yield RecipeChange(headroom, before.model, replace(before.recipe, headroom=headroom), is_presumed, most_lost_db)
-        if (found := search.last) is None:
-            continue
-        ours = evaluator.measured_unseen(found)
-        # If a headroom harms, a larger headroom also harms. Judging takes long. Hence, the first failure ends the row.
-        if (search.best is before and ours.quality_db < seen.quality_db) or (
-            evaluator.is_large and not ours.better_than(seen, LEAST_GAIN_DB)
-        ):
+        # If a headroom harms, a larger headroom also harms. Judging large models takes long.
+        if search.last is not None and (search.best is before or evaluator.is_large):
             return
 
 
@@ -381,17 +394,17 @@ OF_VALUES = (
     ),
     # Rounding noise of weights hides gains of other changes, and refined codes reduce this noise.
     Help("refined equalize", _has_refined, _next_equalization),
-    Help(
-        "headroom",
-        lambda search: search.options.help and search.options.headroom is None and _has_unseen(search),
-        _headrooms,
-        UNSEEN,
-    ),
     # A loss of one decibel is accepted for output room, because samples seldom show the gain for rare values.
     Help(
         "output room",
         _may_make_output_room,
         partial(_switched, is_presumed=True, most_lost_db=1.0, output_room=True),
+        UNSEEN,
+    ),
+    Help(
+        "headroom",
+        lambda search: search.options.help and search.options.headroom is None and _has_unseen(search),
+        _headrooms,
         UNSEEN,
     ),
 )

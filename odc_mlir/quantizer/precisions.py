@@ -118,16 +118,6 @@ class PrecisionSearch:
             self.evaluator.steps.append(step)
         return self.chosen.candidate
 
-    def takes(self, better: Candidate) -> bool:
-        """Choose ``better``, a refinement of the chosen model, if it keeps all limits that the chosen model keeps."""
-        assert self.chosen is not None
-        tried = self.measured(self.chosen.precisions, better)
-        if self.confirmed(self.chosen) and not self.confirmed(tried):
-            return False
-        self.tried = {key: tried if item is self.chosen else item for key, item in self.tried.items()}
-        self.chosen = tried
-        return True
-
     def measured(self, precisions: Mapping[str, str], candidate: Candidate) -> Tried:
         """Measure ``candidate``, which has layers with ``precisions``, and return it with the measures."""
         measured = self.evaluator.measured(candidate)

@@ -147,6 +147,7 @@ RecordSource = str | os.PathLike[str] | Records
 WEIGHTS_ONLY = "int8_wo"
 
 
+@seldom_collected()
 def quantize(
     model: Source,
     *,
@@ -202,7 +203,7 @@ def quantize(
         base = limited_masks(base, data.fit)
     # There are many small matrix products. Several threads would mostly wait. Numbers that are not finite make the
     # verdict fail, so numpy need not warn.
-    with BlasLimit(1), seldom_collected(), np.errstate(all="ignore"):
+    with BlasLimit(1), np.errstate(all="ignore"):
         driver = Driver(original, base, data, options, progress)
         if not brought:  # a fake-quantised model is measured against its own codes
             driver.findings += codes_brought(original)

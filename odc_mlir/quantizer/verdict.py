@@ -6,7 +6,6 @@ of inputs that make quantising pointless raise errors before the search and are 
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -24,7 +23,7 @@ from odc_mlir.quantizer.execution import float_names, same_inputs
 from odc_mlir.quantizer.layers import UNIT_NAMES, leaked
 from odc_mlir.quantizer.measurement import Measurement, lost_places
 from odc_mlir.quantizer.models import Candidate, Recipe, float_reasons, layer_names
-from odc_mlir.quantizer.outputs import lost_output_text, one_sided, remedy_of_guess, unreached
+from odc_mlir.quantizer.outputs import Interval, lost_output_text, one_sided, remedy_of_guess, unreached
 from odc_mlir.quantizer.policy import verdict as rules
 from odc_mlir.quantizer.policy.declarations import FITTED, INPUTS, OFF, ON, OUTPUTS, RANGE
 from odc_mlir.quantizer.policy.options import Options, overrides_text
@@ -284,11 +283,12 @@ class JudgedCandidate:
         }
 
     @property
-    def worse_over_sequences_db(self) -> float | None:
-        """Lower end of the interval of SQNR over sequences if it is far below the measured SQNR, otherwise None."""
+    def over_sequences_db(self) -> Interval | None:
+        """Interval of SQNR over sequences if an end is far from the measured SQNR, otherwise None."""
         most_db = 3.0  # half a bit
-        low, seen = self.intervals.get("sqnr_db", (math.inf, 0.0))[0], self.metrics["sqnr_db"] or 0.0
-        return low if self.states is not None and low < seen - most_db else None
+        seen = self.metrics["sqnr_db"] or 0.0
+        low, high = found = self.intervals.get("sqnr_db", (seen, seen))
+        return found if self.states is not None and max(seen - low, high - seen) > most_db else None
 
     @property
     def counted_lost(self) -> list[str]:
@@ -462,6 +462,12 @@ def _unshown_states(o: JudgedCandidate) -> Iterator[str]:
     yield from (f"{doubt}: {remedy}" for doubt, remedy in o.doubts_of_states.items())
 
 
+def _few_sequences(o: JudgedCandidate) -> Iterator[str]:
+    if o.over_sequences_db is not None:
+        low, high = o.over_sequences_db
+        yield f"the SQNR may be {low:.1f} to {high:.1f} dB over other sequences; record more frames"
+
+
 def _classes(o: JudgedCandidate) -> Iterator[str]:
     reference = o.reference
     for place, name in enumerate(o.measured.names):
@@ -516,6 +522,7 @@ CHECKS = (
     VerdictCheck("lost outputs beside missed limits", NOTE, lambda o: o.lost_outputs[0] if o.misses_own_limits else ()),
     VerdictCheck("states", NOTE, _states),
     VerdictCheck("states in use", OPEN, lambda o: () if o.states is None else _unshown_states(o)),
+    VerdictCheck("few sequences", NOTE, _few_sequences),
     VerdictCheck("recall of classes", NOTE, lambda o: recall_findings(o.measured.recalls)),
     VerdictCheck("classes without samples", NOTE, _classes),
     VerdictCheck("samples without float outputs", NOTE, _partly_finite),
@@ -591,7 +598,7 @@ def _samples(outcome: JudgedCandidate) -> dict[str, Any]:
         "telling": outcome.are_informative,
         "layers_examined_on": outcome.examination.samples,
         **({"doubts_of_states": list(outcome.doubts_of_states)} if outcome.doubts_of_states else {}),
-        **({} if (worse := outcome.worse_over_sequences_db) is None else {"worse_over_sequences_db": worse}),
+        **({} if (found := outcome.over_sequences_db) is None else {"over_sequences_db": found}),
     }
 
 

@@ -47,10 +47,10 @@ _OTHER_MODEL = "RUN_MODEL"
 class Recorder:
     """Recorder of tensors that executors of ``graph`` compute. Call :meth:`run` once per run, then :meth:`take`.
 
-    Tensors inside segments are not visible. A recorder is not thread-safe.
+    Tensors inside segments are not visible. A recorder is not thread-safe. Without ``detailed``, it records extremes.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, *, detailed: bool = True) -> None:
         self.graph = graph
         inputs = [(graph.subgraph, info.name) for info in graph.input_infos() if info.info.kind == "float"]
         shown = [(found.subgraph, found.tensors[i].name) for found in _own_graphs(graph) for i in _shown(found)]
@@ -63,7 +63,7 @@ class Recorder:
         }
         for found in self._graphs:
             for index in _shown(found):
-                slots[id(found)][index] = TensorGatherer(room)
+                slots[id(found)][index] = TensorGatherer(room, detailed=detailed)
         self._begin(slots)
         self._float_inputs = [
             (place, graph.tensors[index].name)
@@ -171,21 +171,22 @@ def record(
     progress: Progress | None = None,
     max_runs: int | None = None,
     keep_state: bool = False,
+    detailed: bool = True,
 ) -> Records:
     """Run ``model`` on ``samples``, each a list of arrays in graph input order, and return the records.
 
     ``model``: a model file, the bytes of a model file, an nnpackage, records, or an executor. ``max_runs`` limits the
     number of samples. Variables and other state are reset before every sample, or only once if ``keep_state``.
     ``store``: a store, or a path of a store, that receives records and the last raw inputs from time to time.
-    ``findings`` of the result describe defects of the data and tensors that have no values. Raises InputError if there
-    is no sample or a sample does not fit, and other OdcErrors.
+    Without ``detailed``, statistics are extremes. ``findings`` of the result describe defects of the data and tensors
+    that have no values. Raises InputError if there is no sample or a sample does not fit, and other OdcErrors.
     """
     from odc_mlir.calibration.records import RecordStore
 
     executor, digest = _opened(model)
     if store is not None and not isinstance(store, RecordStore):
         store = RecordStore(store, digest or None)
-    recorder = Recorder(executor.graph)
+    recorder = Recorder(executor.graph, detailed=detailed)
     found = Records(digest)
     total = max_runs
     if isinstance(samples, Sized):

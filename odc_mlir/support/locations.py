@@ -48,10 +48,8 @@ def op_name(op: Operation) -> str:
 
 def value_name(value: SSAValue) -> str:
     """Return the tensor name of ``value``, or "" if the location has no name."""
-    if isinstance(value, BlockArgument):
-        return next(iter(location_names(value.location)), "")
     if not isinstance(value, OpResult):
-        return ""
+        return next(iter(location_names(value.location)), "") if isinstance(value, BlockArgument) else ""
     if value.index == 0:
         return op_name(value.op)
     names = location_names(value.op.location)

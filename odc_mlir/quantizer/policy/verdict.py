@@ -417,8 +417,8 @@ def unshown(samples: Mapping[str, Any] | None) -> list[str]:
     if others := samples.get("other_units"):
         found.append(f"{_inputs_were(others)} in another unit in the calibration samples")
     found += samples.get("doubts_of_states", ())
-    if (least_db := samples.get("worse_over_sequences_db")) is not None:
-        found.append(f"over other sequences, the SQNR may be {least_db:.1f} dB")
+    if ends := samples.get("over_sequences_db"):
+        found.append(f"over other sequences, the SQNR may be {ends[0]:.1f} to {ends[1]:.1f} dB")
     if samples.get("labels_tell") is False:
         found.append("labels fit the float model no better than chance")
     asked = f"{KEPT_BY_CONSTANTS}: are inputs in the unit of training?"

@@ -187,7 +187,8 @@ def apply_patterns_to(patterns: Sequence[RewritePattern], ops: Iterable[Operatio
     """Try ``patterns`` once on each of ``ops``. A walk is too slow for programs of tens of thousands of operations."""
     applied = ByKind(observable(patterns))
     for op in ops:
-        applied.match_and_rewrite(op, PatternRewriter(op))
+        if applied.of(type(op)):
+            applied.match_and_rewrite(op, PatternRewriter(op))
 
 
 def behind(value: SSAValue) -> InsertPoint:

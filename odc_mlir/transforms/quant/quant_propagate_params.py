@@ -91,6 +91,7 @@ class Propagation:
     def __init__(self, function: FuncOp, default: schemes.Scheme, *, symmetric_weights: bool) -> None:
         self._function, self._default, self._symmetric_weights = function, default, symmetric_weights
         self._groups, self._ranges = Groups(), Ranges()
+        self._exceeding: set[CircleOp] = set()  # operators whose sums no scale of the result can hold
         self._ops = [
             op for op in ir.all_ops(function) if ir.operand_types(op) is not None and ir.REASON not in op.attributes
         ]
@@ -227,8 +228,7 @@ class Propagation:
 
     def _ask_kernel(self, op: CircleOp) -> None:
         seen = refusal(op, _needs(op), ir.result_types(op) or (), self._scheme(op), self._ranges)
-        group = self._groups.of(op.results[0])
-        if seen is None and group is not None and self._coarse_enough(op, group) is None:
+        if seen is None and op in self._exceeding:
             seen = "its sums exceed its result's range by more than kernels can scale; rescale it in the float model"
         if seen is not None:
             ir.keep_float(op, seen, op.SPEC.quant.left)
@@ -251,11 +251,12 @@ class Propagation:
 
     def _make_result_coarser(self, op: CircleOp) -> bool:
         group = self._groups.of(op.results[0])
-        wanted = None if group is None else self._coarse_enough(op, group)
-        if group is None or wanted is None or wanted == group.type:
+        if group is None:
             return False
-        group.type = wanted
-        return True
+        wanted, before = self._coarse_enough(op, group), group.type
+        (self._exceeding.add if wanted is None else self._exceeding.discard)(op)
+        group.type = wanted or before
+        return group.type != before
 
     def _coarse_enough(self, op: CircleOp, group: Group) -> Attribute | None:
         """Return the type of ``group``, if necessary with a larger scale for sums, or None if no scale suffices."""

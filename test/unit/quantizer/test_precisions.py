@@ -218,17 +218,6 @@ def test_bisection_measures_few_models(wide: int, monkeypatch: pytest.MonkeyPatc
     assert len(built) <= 2 + math.ceil(math.log2(LAYERS)), "one of them is the best that is a tenth cheaper"
 
 
-@pytest.mark.parametrize("holds", [True, False])
-def test_corrections_after_a_search_keep_what_it_confirmed(holds: bool) -> None:
-    search, _ = _search(lambda count: PLAIN_DB + 3.0 * count)
-    found = search.run(_candidate(Recipe()))
-    better = _candidate(found.recipe)
-    search.evaluator.holds_unseen = lambda candidate: holds or candidate is not better
-    assert search.takes(better) is holds
-    assert search.chosen.candidate is (better if holds else found)
-    assert search.chosen in search.tried.values()
-
-
 _AMOUNTS = st.integers(0, 12).map(float)
 
 

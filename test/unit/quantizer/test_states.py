@@ -57,8 +57,9 @@ def test_a_limit_that_other_sequences_may_miss_leaves_the_model_unchecked() -> N
     (check,) = made.verdict["limits"]
     assert (check["passed"], check["certain"], made.verdict["status"]) == (True, False, "unchecked")
     assert any("may miss its limit: give longer sequences" in text for text in made.verdict["findings"])
-    low, _ = made.verdict["intervals"]["sqnr_db"]
-    assert f"over other sequences, the SQNR may be {low:.1f} dB" in unshown(made.verdict["samples"])
+    low, high = made.verdict["intervals"]["sqnr_db"]
+    assert f"over other sequences, the SQNR may be {low:.1f} to {high:.1f} dB" in unshown(made.verdict["samples"])
+    assert any(text.endswith("dB over other sequences; record more frames") for text in made.verdict["findings"])
 
 
 def test_a_verdict_over_single_steps_promises_more() -> None:

@@ -24,7 +24,6 @@ from odc_mlir.quantizer.layers import Examination, leaked
 from odc_mlir.quantizer.measurement import Measurement
 from odc_mlir.quantizer.models import prepare
 from odc_mlir.quantizer.policy.verdict import cost_text
-from odc_mlir.quantizer.precisions import PrecisionSearch
 from odc_mlir.quantizer.quantize import Quantized, quantize
 from odc_mlir.quantizer.target import TargetRules
 from odc_mlir.runtime.execution.graph import build_graph
@@ -158,16 +157,6 @@ def test_a_budget_is_kept_without_samples() -> None:
     assert made.verdict["status"] == "unchecked"
     assert sizes[0] < len(made.to_circle()) == _chosen(made)["bytes"] <= budget
     assert [text for text in made.verdict["findings"] if text.startswith("made-up inputs decided which layers")]
-
-
-@pytest.mark.parametrize("taken", [True, False])
-def test_the_front_has_what_became_of_the_model_that_was_chosen(taken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not taken:
-        monkeypatch.setattr(PrecisionSearch, "takes", lambda self, better: False)
-    options: dict[str, Any] = {**only("correction"), "metric": "sqnr", "limit": 40.0, "max_bytes": 1 << 20}
-    made = made_of(squeeze_excite, 24, **{**options, "mixed": "on"})
-    assert [step["kept"] for step in made.verdict["steps"] if step["step"] == "mixed, correction"] == [taken]
-    assert _chosen(made)["bytes"] == len(made.to_circle())
 
 
 @pytest.mark.parametrize(("target", "scale"), [(None, 1 / 255), (TARGET, 1 / 256)])

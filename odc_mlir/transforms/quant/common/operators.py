@@ -19,6 +19,7 @@ from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, OpResult, SSAValue
 
 from odc_mlir.dialects.circle import CircleOp, info_of, node_of
+from odc_mlir.dialects.circle_types import tensor_facts
 from odc_mlir.errors import OdcError
 from odc_mlir.numerics.fixed import activation_bounds
 from odc_mlir.ops.check import check_node
@@ -216,11 +217,11 @@ def coarse_enough(
     products, in steps of the result. The end of the range keeps its own code, because an activation may clamp there.
     Returns None if a larger scale leaves no code for it.
     """
-    own, end = element[1], min(_end(*element), _cut_off(op))
+    own = element[1]
     least = float(np.float32(_least_scale(op, needs, own.scale, most_steps)))
     if least <= own.scale:
         return own
-    if least > end:
+    if least > (end := min(_end(*element), _cut_off(op))):
         return None
     return replace(own, scales=(max(least, float(np.float32(end / math.floor(end / least)))),))
 
@@ -296,7 +297,7 @@ def _end(dtype: str, params: QuantParams) -> float:
 
 def _largest_code(dtype: str, params: QuantParams) -> int:
     low, high = DTYPES[dtype].range
-    return max(max(high - zero, zero - low) for zero in params.zero_points)
+    return max(max(high - zero, zero - low) for zero in {*params.zero_points})
 
 
 def _largest_bias(op: CircleOp) -> float:
@@ -305,13 +306,12 @@ def _largest_bias(op: CircleOp) -> float:
 
 
 def _depth(op: CircleOp) -> int | None:
-    node, weights = node_of(op), op.SPEC.quant.weights
     if op.SPEC.name == "BATCH_MATMUL":
-        shape = node.operand(0).shape or (None,)
-        return shape[-2 if node.options.get("adjoint_lhs") else -1]
+        shape = tensor_facts(op.operands[0].type).shape or (None,)
+        return shape[-2 if node_of(op).options.get("adjoint_lhs") else -1]
     depth = 1
-    for place, axis in weights.items():
-        sizes = node.operand(place).shape or ()
+    for place, axis in op.SPEC.quant.weights.items():
+        sizes = tensor_facts(op.operands[place].type).shape or ()
         for size in (size for along, size in enumerate(sizes) if along != axis):
             if size is None:
                 return None
