@@ -6,7 +6,6 @@ import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from xdsl.dialects.builtin import (
@@ -19,7 +18,6 @@ from xdsl.dialects.builtin import (
     Float16Type,
     Float32Type,
     Float64Type,
-    IntAttr,
     IntegerAttr,
     IntegerType,
     NoneAttr,
@@ -312,11 +310,8 @@ def tensor_type(
         if record is not None:
             raise ValueError("a tensor of unknown rank cannot have a #circle.qparams encoding")
         return UnrankedTensorType(element)
-    dims = [_extent(DYNAMIC_INDEX if d is None else d) for d in shape]
-    return TensorType(element, dims, NO_CONTENTS if record is None else QParamsAttr(record))
-
-
-_extent = lru_cache(maxsize=512)(IntAttr)
+    dims = [DYNAMIC_INDEX if d is None else d for d in shape]
+    return TensorType(element, dims, NoneAttr() if record is None else QParamsAttr(record))
 
 
 def tensor_facts(type: Attribute) -> TensorFacts:

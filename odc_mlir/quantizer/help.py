@@ -80,7 +80,6 @@ class HelpSearch:
     """Search for the help that improves a model. ``fixed``: precisions that the user chose."""
 
     best: Candidate
-    last: Candidate | None = None  # last candidate built, accepted or not
 
     def __init__(self, evaluator: Evaluator, fixed: Mapping[str, PrecisionChoice], findings: list[str]) -> None:
         self.evaluator, self.fixed, self._findings = evaluator, fixed, findings
@@ -127,7 +126,6 @@ class HelpSearch:
 
     def tried(self, name: str, change: RecipeChange, best: Candidate, judged_on: str = HELD_BACK) -> Candidate:
         """Return the trial of ``change`` if it is accepted on the samples ``judged_on``, else ``best``."""
-        self.last = None
         if not self.evaluator.in_time():
             return best
         try:
@@ -137,7 +135,7 @@ class HelpSearch:
         except OdcError:
             LOG.info("%s=%s cannot be used", name, change.value, exc_info=True)
             return best
-        self.last = self._noted(found, name, change.value, kept=kept)
+        self._noted(found, name, change.value, kept=kept)
         self._last_trials = [*self._last_trials[-1:], found]
         return found if kept else best
 
@@ -145,7 +143,7 @@ class HelpSearch:
 
     def accepts(self, judged_on: str, change: RecipeChange, found: Candidate, best: Candidate) -> bool:
         """Return whether ``found`` replaces ``best``: it gains on the judging samples, and no layer turns float."""
-        gains = self._foreseen(change, found, best) if judged_on == UNSEEN else None
+        gains = self.foreseen(change, found, best) if judged_on == UNSEEN else None
         if gains is None:
             gains = self._gains(judged_on, change, found, best)
         # Float layers do not count as a gain: sufficient coverage takes precedence over accuracy.
@@ -153,7 +151,7 @@ class HelpSearch:
         share, before = (self.evaluator.coverage(each).share() or 0.0 for each in (found, best))
         return (gains and not self.loses_layers(found, best)) or before < least <= share
 
-    def _foreseen(self, change: RecipeChange, found: Candidate, best: Candidate) -> bool | None:
+    def foreseen(self, change: RecipeChange, found: Candidate, best: Candidate) -> bool | None:
         """Return whether a wider range gains, or None if only cross-validation of ``found`` can tell.
 
         Known samples show the cost of wider steps. Unseen samples regain at most their present loss by clipping.
@@ -342,7 +340,7 @@ def _headrooms(search: HelpSearch) -> Iterator[RecipeChange]:
                 continue
         yield RecipeChange(headroom, before.model, replace(before.recipe, headroom=headroom), is_presumed, most_lost_db)
         # If a headroom harms, a larger headroom also harms. Judging large models takes long.
-        if search.last is not None and (search.best is before or evaluator.is_large):
+        if search.best is before or evaluator.is_large:
             return
 
 

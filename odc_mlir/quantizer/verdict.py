@@ -337,8 +337,10 @@ def _usual_samples(o: JudgedCandidate) -> Iterator[str]:
     # Few small samples may be, for example, black pictures, whose outputs hardly vary.
     if not far or o.data.rollout is not None or len(usual) < max(2, (len(usual) + len(far)) / 10):
         return
-    chosen = stratified(min(most, len(usual)), len(usual))
-    reference = Reference(o.reference.graph, [usual[i] for i in chosen], like=o.reference)
+    held = set(map(id, o.data.held))  # codes of weights are not refined by these samples
+    shown = [sample for sample in usual if id(sample) in held] or usual
+    chosen = stratified(min(most, len(shown)), len(shown))
+    reference = Reference(o.reference.graph, [shown[i] for i in chosen], like=o.reference)
     found = reference.metrics(reference.measure(o.candidate.graph))
     missed = [limit.metric for limit in o.evaluator.limits if limit.key in found and not limit.holds(found)]
     if missed and not reference.constant:

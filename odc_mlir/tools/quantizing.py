@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from odc_mlir.formats.calibration import Pictures
     from odc_mlir.ops.spec import Array
 
-_SHOWN_EVERY_SECONDS = 0.05
+_SHOWN_EVERY_SECONDS, _LOGGED_EVERY_SECONDS = 0.05, 20.0  # on a terminal, and in lines of a log
 _MOST_OVERRIDES, _LONGEST_OVERRIDES = 4, 240  # limits on printed layers and characters
 RANDOM = "random"
 _RANDOM_SAMPLES = 16  # the check holds back every second one, and needs eight
@@ -237,25 +237,28 @@ def _numbers(flag: str, text: str | None) -> tuple[float, ...]:
 
 
 def progress_on_stderr(prog: str, quiet: bool) -> Callable[[str, int, int | None], None] | None:
-    """Return a function that prints progress in a line of the terminal, or None if ``quiet`` or without a terminal.
+    """Return a function that prints progress in a line of the terminal, or None if ``quiet``.
 
-    The remaining time is estimated from the numbers of finished and remaining models. ``-v`` logs progress anywhere.
+    Without a terminal, long work prints a line from time to time. The remaining time is estimated from the numbers of
+    finished and remaining models.
     """
-    if quiet or not sys.stderr.isatty():
+    if quiet:
         return None
+    on_terminal, in_log = ("\r\x1b[K", "", _SHOWN_EVERY_SECONDS), ("", "\n", _LOGGED_EVERY_SECONDS)
+    begin, end, every = on_terminal if sys.stderr.isatty() else in_log
     start, last = time.monotonic(), 0.0
 
     def show(text: str, done: int, total: int | None) -> None:
         nonlocal last
         seconds = time.monotonic() - start
-        if done and seconds - last < _SHOWN_EVERY_SECONDS:
+        if (done or end) and seconds - last < every:
             return
         last = seconds
         count = left = ""
         if done:
             count = f", {done} of {total} models" if total else f", {done} models"
             left = f", about {seconds * (total - done) / done:.0f} s left" if total else ""
-        _write_to_terminal(f"\r\x1b[K{prog}: {printable(text)}{count}, {seconds:.1f} s{left}")
+        _write_to_terminal(f"{begin}{prog}: {printable(text)}{count}, {seconds:.1f} s{left}{end}")
 
     return show
 

@@ -325,16 +325,44 @@ def test_a_model_that_refuses_a_frame_goes_on_from_the_float_state(monkeypatch: 
 
 @pytest.mark.parametrize("rolls", [False, True])
 def test_few_frames_that_are_alike_presume_no_room_that_costs_much(rolls: bool) -> None:
-    quality = SimpleNamespace(quality_db=30.0, better_than=lambda other, least: False)
     search = SimpleNamespace(
         options=SimpleNamespace(has_codes_to_spare=False),
         data=SimpleNamespace(independent=4, rollout=object() if rolls else None),
-        evaluator=SimpleNamespace(
-            foreseen=0, is_large=False, measured_unseen=lambda found: quality, measured_itself=lambda found: quality
-        ),
+        evaluator=SimpleNamespace(is_large=False),
         best=SimpleNamespace(model=None, recipe=Recipe()),
-        last=None,
     )
-    changes = list(_headrooms(cast(HelpSearch, search)))
+    changes = []
+    for change in _headrooms(cast(HelpSearch, search)):
+        changes.append(change)
+        search.best = SimpleNamespace(model=None, recipe=change.recipe)  # accepted
     assert [change.is_presumed for change in changes] == [True, True]
-    assert [change.most_lost_db for change in changes] == [0.5, 0.5 if rolls else np.inf]
+    assert [change.most_lost_db for change in changes] == [0.5, 0.5 if rolls else 1.5]
+
+
+@pytest.mark.parametrize(
+    ("is_presumed", "lost_db", "clipped_db", "expected"),
+    [
+        (True, 0.5, 0.0, True),
+        (True, 0.6, 0.0, False),
+        (True, 0.6, 0.2, None),
+        (False, 0.1, 0.5, False),
+        (False, 0.0, 0.6, None),
+        (False, -1.0, 0.0, None),
+    ],
+)
+def test_known_samples_bound_the_gain_of_a_wider_range(
+    is_presumed: bool, lost_db: float, clipped_db: float, expected: bool | None
+) -> None:
+    """Wider steps cost what known samples lose, and regain at most what unseen samples lose by clipping."""
+
+    def of(db: float) -> SimpleNamespace:
+        return SimpleNamespace(quality_db=db)
+
+    search = SimpleNamespace(
+        measured=lambda candidate: of(30.0 - lost_db * (candidate == "found")),
+        evaluator=SimpleNamespace(
+            measured_itself=lambda candidate: of(30.0), measured_unseen=lambda candidate: of(30.0 - clipped_db)
+        ),
+    )
+    change = SimpleNamespace(is_presumed=is_presumed, most_lost_db=0.5)
+    assert HelpSearch.foreseen(cast(Any, search), cast(Any, change), cast(Any, "found"), cast(Any, "best")) is expected

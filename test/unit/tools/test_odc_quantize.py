@@ -410,6 +410,21 @@ def test_types_and_parameters_of_single_tensors(
         assert message in lines[0]
 
 
+def test_a_log_gets_a_line_of_progress_from_time_to_time(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = iter([0.0, 19.0, 21.0, 40.0, 42.0])
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    show = quantizing.progress_on_stderr("odc-quantize", quiet=False)
+    assert show is not None
+    for number in range(4):
+        show("rounding", number, 6 if number else None)
+    assert capsys.readouterr().err.splitlines() == [
+        "odc-quantize: rounding, 1 of 6 models, 21.0 s, about 105 s left",
+        "odc-quantize: rounding, 3 of 6 models, 42.0 s, about 42 s left",
+    ]
+
+
 def test_a_terminal_is_shown_how_long_the_rest_takes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
