@@ -7,7 +7,6 @@ A row of the help table is a kind of help. The changes of a row are applied in t
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -40,7 +39,7 @@ _LEAST_LOST_DB = 0.5
 # Headroom -> largest number of samples for which the headroom is presumed to help, and the cost in dB accepted then.
 # An unseen sample exceeds the maximum of n samples with probability 1 / (n + 1): 1 in 100, or 1 in 17. The cost of the
 # second headroom is the cost beyond the first.
-_PRESUMED = {0.1: (99, 0.5), 0.3: (16, 1.5), 3.0: (99, math.inf), 7.0: (16, math.inf)}
+_PRESUMED = {0.1: (99, 0.5), 0.3: (16, 1.5), 3.0: (99, 0.5), 7.0: (16, 1.5)}
 
 _IMPLIED = (
     "the first layer's weights differ by channel, as if they included a normalisation of inputs: inputs are scaled by "

@@ -432,7 +432,7 @@ PRESUMED = {"HEADROOMS": (0.001, 0.3), "_PRESUMED": {0.001: (99, math.inf), 0.3:
         # Ranges hold other samples.
         (_shrunk(15, 8), {}, {}, [], 0.0),
         # Room does harm, of few samples and whatever those held back leave in doubt.
-        (_samples(24, 0.2), {}, {"HEADROOMS": (8.0,), "_PRESUMED": {8.0: (99, math.inf)}}, [8.0], 0.0),
+        (_samples(24, 0.2), {}, {"HEADROOMS": (8.0,), "_PRESUMED": {8.0: (99, 1.5)}}, [8.0], 0.0),
         (_samples(24, 0.5), {}, {"HEADROOMS": (-0.3, 0.3)}, [-0.3], 0.0),
         (_shrunk(12, 4), dict.fromkeys(("rounding", "correction"), "auto"), {}, [0.1], 0.0),
         # A first step that changes next to nothing: large models are asked for no more.
