@@ -32,7 +32,6 @@ from odc_mlir.runtime.execution.graph import Graph, build_graph, linked_files
 from odc_mlir.runtime.execution.team import MAX_THREADS
 from odc_mlir.runtime.execution.units import require_kernels
 from odc_mlir.runtime.package import Package, holds_model, model_of
-from odc_mlir.support.collection import seldom_collected
 from odc_mlir.targets.cpu import HERE, is_cpu
 
 if TYPE_CHECKING:
@@ -386,7 +385,6 @@ def _plugin_for(target: str) -> Chosen | None:
 
 
 @takes_options
-@seldom_collected()  # covers the imports
 def quantize(
     model: ModelSource | Module,
     *,
