@@ -13,7 +13,8 @@ After::
 A group of buffers before instructions contains the slots of a layer. The slots of a layer are adjacent in each memory.
 If there is room, they do not overlap the slots of the previous layer. The first transfers of a layer then run during
 the last instructions of the previous layer. A buffer in the tile buffer that later layers also use holds a resident
-tensor. The resident tensor keeps an address until the last use, and slots use the remaining addresses. Unused slots are
+tensor. The resident tensor keeps an address until the last use, and slots use the remaining addresses. Slots also avoid
+residents of the previous layer, and residents of the next layer that loads or fills write first. Unused slots are
 removed. Rejects slots that do not fit, and buffers that already have an address.
 """
 
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain
 
 from xdsl.context import Context
 from xdsl.ir import Block
@@ -38,8 +39,6 @@ from odc_mlir.transforms.npu.schedule.program import local_sizes
 from odc_mlir.transforms.npu.schedule.residents import gaps, place_residents
 from odc_mlir.transforms.npu.schedule.window_tiling import aligned
 
-RECENT = 4  # layers in which operations may still read residents that have ended
-
 
 class NpuAllocateLocalPass(ProgramPass):
     """Assign addresses in the local memories."""
@@ -47,14 +46,14 @@ class NpuAllocateLocalPass(ProgramPass):
     name = "npu-allocate-local"
 
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
-        layers, products = _read(job.block), any(isinstance(op, BY_MNEMONIC["mload"]) for op in job.block.ops)
+        layers = _read(job.block)
         residents = [item for layer in layers for item in layer if item.is_resident]
         place_residents(residents)
         memories = {space: LocalMemory(size) for space, size in local_sizes(job.target).items()}
         for index, layer in enumerate(layers):
             memories[Space.TILE].gaps = gaps(residents, index, job.target.local.tile_bytes)
-            ended = [item for item in residents if products and index - RECENT <= item.last < index]
-            memories[Space.TILE].left = [(item.address or 0, (item.address or 0) + item.size) for item in ended]
+            near = [item for item in residents if item.last == index - 1 or (item.loaded and item.first == index + 1)]
+            memories[Space.TILE].near = [(item.address or 0, (item.address or 0) + item.size) for item in near]
             behind = layers[index + 1] if index + 1 < len(layers) else []
             for space, memory in memories.items():
                 following = sum(item.size for item in _slots(behind, space))
@@ -74,6 +73,7 @@ class _Local:
     first: int
     last: int
     address: int | None = None
+    loaded: bool | None = None  # whether the first instruction that uses the buffer is a load or fill
 
     @property
     def is_resident(self) -> bool:
@@ -122,6 +122,8 @@ def _read(block: Block) -> list[list[_Local]]:
             for operand in op._operands:
                 if (used := known.get(id(operand))) is not None:
                     used.last = len(layers) - 1
+                    if used.loaded is None:
+                        used.loaded = isinstance(op, (BY_MNEMONIC["load"], BY_MNEMONIC["fill"]))
             continue
         kind = op.results[0].type
         assert isinstance(kind, BufferType)
@@ -141,11 +143,11 @@ def _read(block: Block) -> list[list[_Local]]:
 
 
 class LocalMemory:
-    """Slots of one local memory, allocated layer by layer. ``gaps``: free ranges. ``left``: of recent residents."""
+    """Slots of one memory, allocated layer by layer. ``gaps``: free ranges. ``near``: residents of adjacent layers."""
 
     def __init__(self, size: int) -> None:
         self.gaps: Sequence[tuple[int, int]] = [(0, size)]
-        self.left: Sequence[tuple[int, int]] = ()
+        self.near: Sequence[tuple[int, int]] = ()
         self._last = (0, 0)  # the previous layer's slots: start and end
 
     def place(self, sizes: Sequence[int], following: int = 0) -> list[int] | None:
@@ -159,31 +161,26 @@ class LocalMemory:
             return None
         if total:
             self._last = (start, start + total)
-        addresses = []
-        for size in sizes:
-            addresses.append(start)
-            start += size
-        return addresses
+        return [*accumulate(sizes, initial=start)][:-1]
 
     def _start(self, total: int, following: int) -> int | None:
-        """Return the start of a range of ``total`` units with the least overlap with the previous layer's slots.
+        """Return the start of a range of ``total`` units with the least overlap with slots and residents nearby.
 
-        Among these, the least overlap with recent residents is best. Several starts may be equally good. If the next
-        layer's slots do not fit next to the range, the last start is best. It leaves free bytes for the first slots of
-        the next layer.
+        Several starts may be equally good. If the next layer's slots do not fit next to the range, the last start is
+        best. It leaves free bytes for the first slots of the next layer.
         """
         _, last = self._last
         candidates = [
             start
             for low, high in self.gaps
-            for start in (low, last, high - total)
+            for start in (low, last, *(end for _, end in self.near), high - total)
             if low <= start and start + total <= high
         ]
         if total + following > max((high - low for low, high in self.gaps), default=0):
             candidates.reverse()
 
         def overlaps(start: int) -> tuple[int, int]:
-            shared = [max(0, min(end, start + total) - max(begin, start)) for begin, end in (self._last, *self.left)]
+            shared = [max(0, min(end, start + total) - max(begin, start)) for begin, end in (self._last, *self.near)]
             return shared[0], sum(shared[1:])
 
         return min(candidates, key=overlaps, default=None)

@@ -41,6 +41,7 @@ from odc_mlir.dialects.npu_program import CHAINS, RECOMPUTED_MACS
 from odc_mlir.support.locations import op_name
 from odc_mlir.transforms.npu.lowering.site import tensor_of
 from odc_mlir.transforms.npu.schedule import stripe_plan
+from odc_mlir.transforms.npu.schedule.cost import ports
 from odc_mlir.transforms.npu.schedule.instruction_ir import ProgramPass, TargetedProgram
 from odc_mlir.transforms.npu.schedule.layer_plan import chosen_tiles
 from odc_mlir.transforms.npu.schedule.resize_stream import ResizeAxis
@@ -85,14 +86,20 @@ def trial_planner(ctx: Context, job: TargetedProgram) -> tuple[stripe_plan.Strip
     Trials are needed if the SRAM is limited or too small, or if memory is preferred. Only later passes determine the
     cycles and bytes of a plan.
     """
-    if job.choice.prefer == "compile-time":
-        return None
     graph = stripe_plan.read_rows(job.block, job.target, job.memory)
     room, burst = job.sram_bytes - graph.apart_bytes, job.target.sram.burst_bytes
     fits = stripe_plan.StripePlanner(graph, burst).plain.arena_bytes <= room
     if fits and job.choice.prefer != "memory" and (job.choice.sram_limit is None or job.memory == "sram"):
         return None
     return stripe_plan.StripePlanner(graph, burst, resident_results(ctx, job)), room
+
+
+def fused_plan(ctx: Context, job: TargetedProgram) -> stripe_plan.StripePlan | None:
+    """Return the stripes that keep results in the tile buffer, or None if they would not save time."""
+    graph, residents = stripe_plan.read_rows(job.block, job.target, job.memory), resident_results(ctx, job)
+    weights = sum(layer.op.weights.data.size for layer in graph.layers if isinstance(layer.op, npu.ConvOp))
+    port = ports(job.target, job.memory).constants
+    return stripe_plan.FusedPlanner(graph, job.target, residents).fastest(weights / port.bytes_per_cycle)
 
 
 def _chosen(ctx: Context, job: TargetedProgram, graph: stripe_plan.RowGraph) -> stripe_plan.StripePlan:

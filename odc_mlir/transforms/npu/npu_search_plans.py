@@ -5,9 +5,10 @@ which results reuse memory. The pass therefore runs the following passes on copi
 
 - with stripes for more and for less memory than is available, if memory is preferred or the tensors do not fit. The
   memory sizes form a fixed series, so a larger limit finds all plans that a smaller limit finds.
-- with various shares of the SRAM for constants
+- with stripes that keep results in the tile buffer, if the estimate is faster. Large programs are not tried.
+- with various shares of the SRAM for constants, if the SRAM is limited or the fewest cycles are preferred
 - with tiles for machines with less or more of a resource, if the fewest cycles are preferred, and with half of the
-  lanes, if memory is preferred. A better machine thus finds all tilings that a poorer machine finds.
+  lanes, if the SRAM is limited or memory is preferred. A better machine thus finds all tilings of a poorer machine.
 
 Before: an ``npu.program`` of operations on tensors.
 
@@ -48,7 +49,7 @@ from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.collection import take_apart
 from odc_mlir.support.deadline import checkpoint, tell
 from odc_mlir.support.text import module_text
-from odc_mlir.transforms.npu.npu_cut_stripes import chains_attribute, trial_planner
+from odc_mlir.transforms.npu.npu_cut_stripes import chains_attribute, fused_plan, trial_planner
 from odc_mlir.transforms.npu.npu_lower_to_tiles import NpuLowerToTilesPass
 from odc_mlir.transforms.npu.npu_prefetch_constants import NpuPrefetchConstantsPass, Prefetch
 from odc_mlir.transforms.npu.npu_verify_memory import NpuVerifyMemoryPass
@@ -94,10 +95,11 @@ class NpuSearchPlansPass(ModulePass):
         for job in targeted_programs(op, self.name):
             checkpoint(ctx)
             given = job.program.attributes
-            if {CHAINS, TILED_FOR, PREFETCH} & given.keys() or has_tilings(job.block):
+            quick = job.choice.prefer == "compile-time"
+            if quick or {CHAINS, TILED_FOR, PREFETCH} & given.keys() or has_tilings(job.block):
                 continue
-            found = trial_planner(ctx, job)
-            if found is None and job.choice.prefer != FEWEST_CYCLES:
+            found, fused = trial_planner(ctx, job), fused_plan(ctx, job)
+            if found is None and fused is None and job.choice.prefer != FEWEST_CYCLES:
                 continue
             alone = ModuleOp([job.program.clone()], dict(op.attributes))
             # Inserted passes change the results, so these are not shared.
@@ -105,7 +107,7 @@ class NpuSearchPlansPass(ModulePass):
             key = hashlib.sha256(module_text(alone, constants="elide").encode()).hexdigest()
             if (kept := memo.get(key)) is None:
                 with pipelines.without_validation(ctx):
-                    kept = str(DictionaryAttr(_Trials(ctx, alone, job, *(found or (None, 0))).choice()))
+                    kept = str(DictionaryAttr(_Trials(ctx, alone, job, fused, *(found or (None, 0))).choice()))
                 memo.put(key, kept)
             chosen = Parser(ctx, kept).parse_attribute()
             assert isinstance(chosen, DictionaryAttr), "only this pass writes memos"
@@ -128,12 +130,14 @@ class _Trial:
 class _Trials:
     """Trials of plans for ``lowered``, a module with one program of tensor operations.
 
-    ``planner``: planner of stripes for about ``room`` bytes of tensors, or None if the tensors fit without stripes.
+    ``fused``: stripes for speed, or None. ``planner``: planner of stripes for about ``room`` bytes of tensors, or None
+    if the tensors fit without stripes.
     """
 
     context: Context
     lowered: ModuleOp
     job: TargetedProgram
+    fused: StripePlan | None
     planner: StripePlanner | None
     room: int
     tried: set[Hashable] = field(default_factory=set)  # plans, tiled programs, and programs with copies of constants
@@ -146,15 +150,16 @@ class _Trials:
 
     def choice(self) -> dict[str, Attribute]:
         """Return the attributes of the best trial, or of the plan with the least memory if none fits."""
-        best = self._whole() if self.planner is None else self._striped(self.planner.front)
-        if isinstance(best, TrialPlan):
-            return best.attributes
-        prefetched = self.job.memory == "flash" and not self.thrifty
+        best = self._cut(TrialPlan()) if self.planner is None else self._striped(self.planner.front)
+        if not isinstance(best, _Trial):
+            return best.attributes if isinstance(best, TrialPlan) else {}
+        best = self._better(best, [TrialPlan(self.fused)] if self.fused else [])
+        fewest, limited = self.job.choice.prefer == FEWEST_CYCLES, self.planner is not None
+        prefetched = self.job.memory == "flash" and not self.thrifty and (fewest or limited)
         tuned = self._prefetched(best) if prefetched else best
         self.fewest, first = best.cycles, best.plan
         # Tiles for the best machine with less or more of another resource may be better still.
-        found = {FEWEST_CYCLES: (2, MACHINES), "memory": (1, MACHINES[:1])}
-        rounds, machines = found.get(self.job.choice.prefer, (0, ()))
+        rounds, machines = (2, MACHINES) if fewest else (int(limited), MACHINES[:1])
         for _ in range(rounds):
             stripes, known = best.plan
             plans = [TrialPlan(stripes, (*known, scale)) for scale in machines if scale[0] not in dict(known)]
@@ -167,10 +172,6 @@ class _Trials:
         best = min(tuned, best, key=lambda trial: trial.cycles) if prefetched else best
         attributes = best.plan.attributes
         return attributes if best.prefetch == Prefetch() else attributes | {PREFETCH: best.prefetch.attribute}
-
-    def _whole(self) -> _Trial | TrialPlan:
-        found = self._cut(TrialPlan())
-        return found if isinstance(found, _Trial) else TrialPlan()
 
     def _striped(self, plans: Sequence[StripePlan]) -> _Trial | TrialPlan:
         """Return the best of ``plans``, or the last plan if none fits. Plans are sorted by falling memory."""

@@ -47,6 +47,29 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
 
 // -----
 
+// A slot avoids the bytes of the next layer's resident, because the fill of the resident would wait for its readers.
+builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
+  npu.program @filled(%x: tensor<1x4x4x4x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x4x!quant.uniform<i8:f32, 0.5>> {
+    %in = npu.buffer "in" binds [0] : !npu.buffer<inputs, 64xi8>
+    %out = npu.buffer "out" binds [0] : !npu.buffer<outputs, 64xi8>
+    %a = npu.buffer "a" : !npu.buffer<tile, 32xi8>
+    npu.isa.load source %in target %a size0 32
+    %q = npu.buffer "q" : !npu.buffer<tile, 64xi8>
+    %b = npu.buffer "b" : !npu.buffer<tile, 32xi8>
+    npu.isa.fill target %q bytes 64
+    npu.isa.load source %in target %b size0 32
+    %c = npu.buffer "c" : !npu.buffer<tile, 32xi8>
+    npu.isa.load source %in target %c size0 32
+    npu.isa.store target %out source %q size0 64
+    npu.isa.halt
+  }
+}
+// CHECK-LABEL: @filled
+// CHECK: npu.buffer "a" at 64 :
+// CHECK: npu.buffer "q" at 0 :
+
+// -----
+
 // The next layer fills the memory: the one before it keeps to the end, so that its first slot can be filled early.
 builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
   npu.program @next_fills(%x: tensor<1x4x4x4x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x4x!quant.uniform<i8:f32, 0.5>> {

@@ -197,52 +197,36 @@ class ResidentPlanner:
 
 
 # Prices of a fetch cycle, in compute cycles: low if fetching is hidden, high if it limits the speed.
-PRICES = (0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0)
+PRICES = (0.25, 1.0, 4.0)
 EXPOSED = 0.2  # share of the shorter of computing and fetching that does not overlap: start and end of the segment
 
 
 class Balancer:
-    """Choice of a tiling per layer from a Pareto front. Only layers whose front has changed are searched again."""
+    """Choice of a tiling per layer from a Pareto front. ``constant_bytes``: weights and parameters of all layers."""
 
     def __init__(self, constant_bytes: int, target: Target, memory: MemoryMode) -> None:
-        """``constant_bytes``: weights and parameters of all layers."""
-        self.constant_bytes = constant_bytes
-        self._port = ports(target, memory)
-        self._fronts: list[tuple[TilingChoice, ...]] = []  # fronts of the previous plan
-        self._chosen: list[list[TilingChoice]] = [[] for _ in PRICES]
-        self._cycles: list[list[float]] = [[] for _ in PRICES]
-        self._program: list[list[float]] = [[] for _ in PRICES]
+        self.constant_bytes, self._port = constant_bytes, ports(target, memory)
+        self._cheapest: dict[tuple[int, float], TilingChoice] = {}  # by the id of the front, which planners keep
 
     def choose(self, fronts: Sequence[tuple[TilingChoice, ...]]) -> tuple[list[TilingChoice], float]:
         """Return one tiling per layer for the price of program fetch with the lowest total cost, and that cost."""
-        width = self._port.constants.bytes_per_cycle
-        self._update(fronts, width)
-        best, best_score = 0, float("inf")
-        for number in range(len(PRICES)):
-            cycles, program = sum(self._cycles[number]), sum(self._program[number]) / width
-            if self._port.staged:
-                fetched = program + self.constant_bytes / width
-                score = max(cycles, fetched) + EXPOSED * min(cycles, fetched)
-            else:
-                score = cycles + program
-            if score < best_score:
-                best, best_score = number, score
-        return list(self._chosen[best]), best_score
+        plans = [[self._choice(front, price) for front in fronts] for price in PRICES]
+        return min(((plan, self._score(plan)) for plan in plans), key=lambda scored: scored[1])
 
-    def _update(self, fronts: Sequence[tuple[TilingChoice, ...]], width: int) -> None:
-        if len(self._fronts) != len(fronts):
-            self._fronts = [()] * len(fronts)
-            for lists in (self._chosen, self._cycles, self._program):
-                lists[:] = [[None] * len(fronts) for _ in PRICES]  # type: ignore[list-item]
-        for layer, (before, front) in enumerate(zip(self._fronts, fronts, strict=True)):
-            if before is front:
-                continue
-            self._fronts[layer] = front
-            for number, price in enumerate(PRICES):
-                byte_cycles = price / width
-                choice = min(front, key=lambda choice: choice.cycles + byte_cycles * choice.program_bytes)
-                self._chosen[number][layer] = choice
-                self._cycles[number][layer], self._program[number][layer] = choice.cycles, choice.program_bytes
+    def _choice(self, front: tuple[TilingChoice, ...], price: float) -> TilingChoice:
+        key = id(front), price
+        if key not in self._cheapest:
+            byte_cycles = price / self._port.constants.bytes_per_cycle
+            self._cheapest[key] = min(front, key=lambda choice: choice.cycles + byte_cycles * choice.program_bytes)
+        return self._cheapest[key]
+
+    def _score(self, plan: Sequence[TilingChoice]) -> float:
+        width = self._port.constants.bytes_per_cycle
+        cycles, program = sum(choice.cycles for choice in plan), sum(choice.program_bytes for choice in plan) / width
+        if not self._port.staged:
+            return cycles + program
+        fetched = program + self.constant_bytes / width
+        return max(cycles, fetched) + EXPOSED * min(cycles, fetched)
 
 
 _RESIDENT = (

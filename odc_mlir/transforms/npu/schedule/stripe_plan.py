@@ -11,7 +11,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import groupby
 from typing import NamedTuple
 
@@ -24,14 +24,22 @@ from odc_mlir.targets import MemoryMode, Target
 from odc_mlir.transforms.npu.schedule.arena import Interval, allocate_tightly
 from odc_mlir.transforms.npu.schedule.cost import instruction_cycles, ports
 from odc_mlir.transforms.npu.schedule.geometry import even_splits, parts
+from odc_mlir.transforms.npu.schedule.layer_plan import follower_of
 from odc_mlir.transforms.npu.schedule.layers import code_type
 from odc_mlir.transforms.npu.schedule.resize_stream import ResizeAxis, lane_turns
-from odc_mlir.transforms.npu.schedule.tensor_ir import layer_ops, viewed
+from odc_mlir.transforms.npu.schedule.tensor_ir import layer_ops, viewed, window_of
+from odc_mlir.transforms.npu.schedule.window_search import Room, TilingSearch
+from odc_mlir.transforms.npu.schedule.window_tiling import StepKind
 
 LONGEST_CHAIN = 24
 BUDGETS = 16  # budgets to try, up to 1.5 times the least budget
 MOST_HEIGHTS = 64  # stripe heights to try per chain
 STEP = 0.98  # largest memory limit of a plan, relative to the previous plan
+LONGEST_FUSED = 8  # layers of a chain that keeps its results in the tile buffer
+LARGE_CYCLES = 500_000  # estimated cycles from which a program is not compiled several times
+SLOT_SHARE = 4  # transfers between SRAM and a chain need at most 1/SLOT_SHARE of the tile buffer
+STALL_CYCLES = 600  # time at the start of a stripe that nothing overlaps
+MARGIN = 1.05  # factor on estimates of chains, which are less certain than those of single layers
 
 
 class Chain(NamedTuple):
@@ -448,3 +456,64 @@ def _rows(op: Operation, sources: tuple[RowSource, ...]) -> int:
     if any(source.stride and isinstance(source.root.owner, npu.ConstantOp) for source in sources):
         return 0  # a loaded constant is in SRAM as a whole
     return result[1]
+
+
+class FusedPlanner(StripePlanner):
+    """Planner for speed: results inside of a chain stay in the tile buffer and never cross the SRAM port.
+
+    The estimate of a chain is the larger of two times: the instructions of all stripes, and the traffic on the port.
+    """
+
+    def __init__(self, graph: RowGraph, target: Target, residents: Collection[SSAValue]) -> None:
+        super().__init__(graph, target.sram.burst_bytes, residents)
+        fused = (layer.op.results[0] for layer in graph.layers if follower_of(layer.op) is not None)
+        self.target, self._local = target, frozenset((*residents, *fused))
+        self._computed = cache(self._count_computed)
+
+    def fastest(self, least_cycles: float) -> StripePlan | None:
+        """Return the fastest plan, or None if it has no stripes or single layers reach the bound ``least_cycles``."""
+        if not least_cycles < sum(self._plain_chain(k).cycles for k in range(len(self.graph.layers))) < LARGE_CYCLES:
+            return None
+        chains = tuple(option.chain for option in self._fastest(self._least_bytes()) or ())
+        return StripePlan(chains, 0, 0) if any(chain.rows for chain in chains) else None
+
+    def _plain_chain(self, number: int, needed_bytes: int = 0) -> CostedChain:
+        layer = self.graph.layers[number]
+        values = [*(source.value for source in layer.sources), layer.op.results[0]]
+        moved = sum(npu.size_bytes(value) for value in values if value not in self._local)
+        cycles = max(self._computed(number, max(layer.rows, 1)), moved / self.target.sram.bytes_per_cycle)
+        return CostedChain(Chain(number, number), 0, cycles + START_CYCLES)
+
+    def _cuts(self, first: int, last: int) -> Iterator[CostedChain]:
+        inner = (self.graph.layers[number].op.results[0] for number in range(first, last))
+        if last - first < LONGEST_FUSED and not self._local.issuperset(inner):
+            height = self.graph.layers[last].rows
+            for rows in even_splits(height, -(-height // 2), MOST_HEIGHTS):
+                yield CostedChain(chain := Chain(first, last, rows), 0, self._cycles(chain))
+
+    def _cycles(self, chain: Chain) -> float:
+        """Return the cycles of a chain, or infinity if the tile buffer is too small."""
+        layers, total = self.graph.layers, self.target.local.tile_bytes
+        height = layers[chain.last].rows
+        first = (height - chain.rows) // 2  # the middle stripe has the most rows
+        needed = stripe_rows(self.graph, chain, Rows(first, first + chain.rows))
+        read = [(source, rows) for number, rows in needed.items() for source in layers[number].sources]
+        read = [(source, rows) for source, rows in read if source.layer is None or source.layer < chain.first]
+        loaded = [source.needed(rows).count * npu.size_bytes(source.value) // source.rows for source, rows in read]
+        if self._inner_bytes(chain) + min(max(loaded), total // SLOT_SHARE) > total:
+            return math.inf
+        times = -(-height // chain.rows)
+        computed = times * sum(self._computed(number, rows.count) for number, rows in needed.items())
+        ops = [layers[number].op for number in needed]
+        weights = sum(op.weights.data.size for op in ops if isinstance(op, npu.ConvOp))
+        moved = npu.size_bytes(ops[0].results[0]) + times * (sum(loaded) + weights)
+        return MARGIN * (max(computed, moved / self.target.sram.bytes_per_cycle) + START_CYCLES + times * STALL_CYCLES)
+
+    def _count_computed(self, number: int, rows: int) -> float:
+        layer, target = self.graph.layers[number], self.target
+        if not isinstance(layer.op, npu.ConvOp):
+            return _computing(layer.op, target) * rows / max(layer.rows, 1) + target.vector.start_cycles
+        window = window_of(layer.op, source_resident=True, result_resident=True)
+        kind = StepKind(window.out_channels, window.in_channels, is_first=True, is_last=True)
+        search = TilingSearch(window, target, Room(target.local.tile_bytes), weighted=True)
+        return min(search.cycles(kind, rows, window.out_width, k) for k in range(len(target.array.shapes)))

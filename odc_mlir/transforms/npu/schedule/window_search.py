@@ -90,7 +90,7 @@ def window_choices(window: WindowGeometry, target: Target, room: Room, *, weight
 
     ``weighted``: whether the window has weights, unlike pooling. Raises CompileError if none fits.
     """
-    search = _TilingSearch(window, target, room, weighted=weighted)
+    search = TilingSearch(window, target, room, weighted=weighted)
     if not weighted:
         found = search.choices(pool_plans(window))
     elif window.depthwise:
@@ -124,7 +124,7 @@ def given_choices(
                 f"{name} of the given tiling is 0, but that tensor is not in the tile buffer", hint="give 1 or 2"
             )
     size = footprint(window, tiling, weighted=weighted)
-    found = _TilingSearch(window, target, room, weighted=weighted).estimate(tiling)
+    found = TilingSearch(window, target, room, weighted=weighted).estimate(tiling)
     if found is None or not size.fits(target, room.tile_bytes):
         local, weights = target.local, size.weight_bytes * size.weight_slots
         raise CompileError(
@@ -176,7 +176,7 @@ class _Traffic:
     sizes: dict[tuple[int, int], int]
 
 
-class _TilingSearch:
+class TilingSearch:
     def __init__(self, window: WindowGeometry, target: Target, room: Room, *, weighted: bool) -> None:
         self.window, self.target, self.room, self.weighted = window, target, room, weighted
         shapes = range(len(target.array.shapes))
@@ -406,7 +406,7 @@ class _TilingSearch:
         for (rows, cols), count in traffic.sizes.items():
             (computed, stored), (last_computed, last_stored) = (
                 (
-                    sum(number * self._cycles(kind, rows, cols, shape) for kind, number in steps),
+                    sum(number * self.cycles(kind, rows, cols, shape) for kind, number in steps),
                     self._store_bytes(rows, cols, size) / width + latency,
                 )
                 for size, steps in kinds
@@ -434,7 +434,7 @@ class _TilingSearch:
         key = (*cut, tiling.group, tiling.block, tiling.k_slice, shape)
         if key not in self._computes:
             self._computes[key] = sum(
-                count * times * self._cycles(kind, rows, cols, shape)
+                count * times * self.cycles(kind, rows, cols, shape)
                 for (rows, cols), count in traffic.sizes.items()
                 for kind, times in kinds
             )
@@ -454,7 +454,7 @@ class _TilingSearch:
         decode = uses * symbols / decoder.symbols_per_cycle
         return float(moved), loads, decode
 
-    def _cycles(self, kind: StepKind, rows: int, cols: int, shape: int) -> float:
+    def cycles(self, kind: StepKind, rows: int, cols: int, shape: int) -> float:
         is_array = self.weighted and not self.window.depthwise
         key = (kind, rows * cols if is_array else (rows, cols), shape)
         if key not in self._instructions:

@@ -28,7 +28,7 @@ from odc_mlir.transforms.npu.schedule.arena import (
 )
 from odc_mlir.transforms.npu.schedule.geometry import make_window
 from odc_mlir.transforms.npu.schedule.residents import Layout, PaddingBorder, Resident, gaps, place_residents
-from odc_mlir.transforms.npu.schedule.window_search import Room, _TilingSearch
+from odc_mlir.transforms.npu.schedule.window_search import Room, TilingSearch
 from odc_mlir.transforms.npu.schedule.window_tiling import conv_plans
 
 ALIGNMENT = 32
@@ -200,6 +200,6 @@ def test_preferring_compile_time_tries_few_tilings() -> None:
     window = make_window((1, 56, 56, 64), (1, 56, 56, 64), kernel=(3, 3), pads=(1, 1))
     tried = {}
     for quick in (False, True):
-        search = _TilingSearch(window, target, Room(target.local.tile_bytes, quick=quick), weighted=True)
+        search = TilingSearch(window, target, Room(target.local.tile_bytes, quick=quick), weighted=True)
         tried[quick] = sum(len(list(search._sized(plan))) for plan in conv_plans(window, target))
     assert 0 < 3 * tried[True] <= tried[False]

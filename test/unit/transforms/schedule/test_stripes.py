@@ -18,7 +18,15 @@ from odc_mlir.dialects.npu_program import RECOMPUTED_MACS
 from odc_mlir.errors import AllocationError
 from odc_mlir.isa.container import read
 from odc_mlir.numerics.resize import Lines, bilinear_lines, nearest_line
-from odc_mlir.transforms.npu.schedule.stripe_plan import Chain, Rows, StripePlanner, read_rows, stripe_rows, stripes
+from odc_mlir.transforms.npu.schedule.stripe_plan import (
+    Chain,
+    FusedPlanner,
+    Rows,
+    StripePlanner,
+    read_rows,
+    stripe_rows,
+    stripes,
+)
 
 SHAPE = (1, 30, 31, 8)
 SAME = (1, 1, 1, 1)
@@ -109,6 +117,29 @@ def test_stripes_compute_the_same_in_less_memory(build: Callable[[Body], SSAValu
     assert any(chain.rows for chain in plan.chains)
     counters = check(make_module(build, SHAPE, memory=memory, sram_limit=limit))
     assert counters.sram_peak_bytes <= limit
+
+
+def separable(body: Body) -> SSAValue:
+    x = body.conv(body.block.args[0], 16)
+    x = body.conv(x, 16, kernel=(3, 3), pads=SAME, depthwise=True)
+    return body.conv(x, 16)
+
+
+def test_stripes_that_keep_results_in_the_tile_buffer_save_time() -> None:
+    fused, whole = (
+        check(make_module(separable, (1, 64, 64, 16), memory="sram", prefer=prefer)).cycles
+        for prefer in ("performance", "compile-time")
+    )
+    assert fused < 0.9 * whole
+
+
+def test_stripes_for_speed_need_an_estimate_above_the_bound() -> None:
+    graph = planner_of(separable, (1, 64, 64, 16)).graph
+    planner = FusedPlanner(graph, targets.load("npu-256"), ())
+    plan = planner.fastest(0)
+    assert plan is not None
+    assert any(chain.rows for chain in plan.chains)
+    assert planner.fastest(1e6) is None
 
 
 def test_one_chain_behind_another() -> None:
