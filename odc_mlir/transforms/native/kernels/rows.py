@@ -348,11 +348,7 @@ def softmax_wide(w: Loops, helpers: Helpers) -> None:
         zeros = _leading_zeros(w, total)
         normal = w.shift_right(w.add(w.shift_left(total, w.sub(zeros, 1)), 1 << 13), 14)
         position = w.least(w.most(w.sub(normal, (1 << 15) + (1 << 16)), -(1 << 15)), (1 << 15) - 1)
-        entry = w.to_index(w.add(w.shift_right(position, 7), 256))
-        base = w.load(w["inverses"], entry)
-        slope = w.sub(w.load(w["inverses"], w.add(entry, 1)), base)
-        part = w.mul(slope, w.narrow(w.logical_and(position, 127), i32))
-        inverse = w.add(base, w.shift_right(w.add(part, 64), 7))
+        inverse = w.narrow(_look_up(w, "inverses", position), i32)
         shift = w.narrow(w.sub(w.constant(31, i64), zeros), i32)
         half = w.shift_left(w.constant(1, i32), w.sub(shift, 1))
 

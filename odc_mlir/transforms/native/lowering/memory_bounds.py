@@ -190,10 +190,8 @@ def _vector_bytes(type: Attribute) -> int:
     return type.element_count() * type.element_type.size
 
 
-_COMPARISONS: Sequence[Callable[[int, int], bool]] = (
-    *(operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge),
-    *(operator.lt, operator.le, operator.gt, operator.ge),
-)
+_ORDERS = operator.lt, operator.le, operator.gt, operator.ge
+_COMPARISONS: Sequence[Callable[[int, int], bool]] = (operator.eq, operator.ne, *_ORDERS, *_ORDERS)
 """Comparisons by the predicate of ``arith.cmpi``. Signed and unsigned ones are equal for numbers >= 0."""
 _UNSIGNED = 6  # first predicate of numbers without sign
 

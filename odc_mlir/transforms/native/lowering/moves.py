@@ -334,11 +334,8 @@ class LowerGatherToKernels(KernelPattern):
         sizes = {"outer": math.prod(x.static_shape[:axis]), "taken": count(indices), "axis": x.static_shape[axis]}
 
         def emit(segment: SegmentFunction) -> None:
-            source, places, target = segment.operand(0), segment.operand(1), segment.result(out)
-            status = segment.status
-            segment.call(
-                "gather", options, input=source, indices=places, output=target, status=status, run=run, **sizes
-            )
+            buffers = {"input": segment.operand(0), "indices": segment.operand(1), "output": segment.result(out)}
+            segment.call("gather", options, **buffers, status=segment.status, run=run, **sizes)
 
         return emit
 

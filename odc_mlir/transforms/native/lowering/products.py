@@ -244,11 +244,8 @@ def _added(arithmetic: Floats, x: TensorInfo, axes: _Axes, pads: Sequence[int]) 
     sizes = {"images": images, "height": 1, "width": rows * pitch, "rows": axes[0][0], "columns": axes[1][0]}
     sizes |= {"taps": kernel[0], "run": kernel[1] * outputs, "pitch": pitch}
     sizes |= {"row_step": axes[0][2] * pitch, "step": axes[1][2] * outputs}
-    bias, zeros, same = (
-        arithmetic.bias.astype(np.float32),
-        np.zeros(len(taps), np.float32),
-        np.array([-0.0], np.float32),
-    )
+    bias = arithmetic.bias.astype(np.float32)
+    zeros, same = np.zeros(len(taps), np.float32), np.array([-0.0], np.float32)
     limits = {"rows": 1, "columns": count(out), "low": arithmetic.low, "high": arithmetic.high}
 
     def emit(segment: SegmentFunction) -> None:
