@@ -20,7 +20,7 @@ from helpers.operator_cases import CASES, inputs_of, module_of
 from helpers.sessions import unary
 from odc_mlir.errors import InputError, OptionError, UnsupportedError
 from odc_mlir.formats import package as package_files
-from odc_mlir.runtime import Session
+from odc_mlir.runtime import Session, tensorinfo
 from odc_mlir.runtime.package import Package
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits_cnn_int8.circle"
@@ -263,6 +263,14 @@ def test_repeated_runs_of_a_session_follow_the_inputs(tmp_path: Path) -> None:
         for wrong in ([batches[0].astype(np.float32)], [batches[0].astype(np.int16) + 300], batches[:2]):
             with pytest.raises(InputError):
                 session.infer(wrong)
+        session.set_input_tensorinfo(0, tensorinfo("int8", dims=(2, 8, 8, 1)))
+        np.testing.assert_array_equal(session.infer([batches[2]])[0], expected[2])
+        assert session.input_tensorinfo(0).dims == [1, 8, 8, 1]
+        session.infer([batches[1]])
+        session.set_output(0, answer := np.empty_like(expected[1]))
+        session.run()  # on the last inputs
+        np.testing.assert_array_equal(answer, expected[1])
+        session.set_output(0, None)
         session.set_execute_config("PROFILE")
         session.infer([batches[2]])
         assert session.save_profile().stat().st_size > 0
