@@ -252,6 +252,22 @@ def test_layers_without_negative_results_round_as_pytorch_although_sums_are_roun
     assert np.count_nonzero(differ) < 5  # of 32,768; 71 otherwise
 
 
+def test_factors_stay_before_a_value_that_pytorch_rounds() -> None:
+    importlib.import_module("torch.ao.quantization.fx._decomposed")  # declares the operators
+    torch.manual_seed(0)
+    limits = (0.01, 0, -127, 127, torch.int8)
+
+    def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
+        w = torch.ops.quantized_decomposed.dequantize_per_tensor(m.weights, *limits)
+        return rounded(F.linear(rounded(rounded(x, 0.03, 0) * m.factors, 0.04, 5), w), 0.2, 3)
+
+    module, x = Fn(forward), torch.randn(8, 32)
+    module.register_buffer("weights", torch.randint(-127, 128, (16, 32), dtype=torch.int8))
+    module.register_buffer("factors", torch.rand(32) + 1)
+    quantised = odc_mlir.quantize(odc_mlir.from_torch(module, x), calibration=[[x.numpy()]], help=False).model
+    assert np.abs(odc_mlir.run(quantised, [x.numpy()])[0] - module(x).numpy()).max() < 0.41  # two codes
+
+
 def test_a_quantised_residual_block_runs_on_the_npu_with_its_own_scales() -> None:
     importlib.import_module("torch.ao.quantization.fx._decomposed")  # declares the operators
     codes = torch.ops.quantized_decomposed

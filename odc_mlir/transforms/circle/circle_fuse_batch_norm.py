@@ -12,7 +12,8 @@ After: ``%2 = circle.conv_2d(%x, %w2, %b2) {…, activation = relu6}`` with ``w2
 A layer is a convolution (also depthwise or transposed) or fully connected. ADD, SUB, MUL and DIV with a scalar or
 per-channel constant are folded into the preceding layer. MUL and DIV are also folded into the following layer. ADD and
 SUB are folded there only if that layer has no padding, so that all weights multiply the constant for every output. The
-folded result must have a single user and be float: quantised products cannot be merged without another rounding.
+folded result must have a single user and be float: quantised products cannot be merged without another rounding. For
+the same reason, neither it nor weights that change may have a given type.
 
 With ``most_ratio``, factors stay before a layer if the ratio of two factors among the inputs of an output is larger.
 Folded factors would leave no resolution for small weights, because all weights share a scale.
@@ -33,6 +34,7 @@ from xdsl.ir import SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from odc_mlir.dialects.circle import CircleOp
+from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.rewriting import (
     LAYERS,
     OperatorPattern,
@@ -50,6 +52,7 @@ from odc_mlir.transforms.common.rewriting import (
     shape_of,
     stack_inputs,
 )
+from odc_mlir.transforms.quant.common.given import read_given
 
 AFFINE = frozenset({"ADD", "SUB", "MUL", "DIV"})
 
@@ -206,13 +209,17 @@ def replace_layer(
 ) -> bool:
     """Replace ``op`` by ``layer`` with these weights and bias, and the activation of ``op``.
 
-    ``source``: the layer's new input, if any. Returns False if the constants exceed float32.
+    ``source``: the layer's new input, if any. Returns False if the constants exceed float32, or if the value between
+    layer and ``op``, or changed weights, have a given type: they were rounded.
     """
     with np.errstate(over="ignore", under="ignore"):
         narrow = [np.asarray(part).astype(np.float32) for part in (weights, bias)]
     if not all(np.isfinite(part).all() for part in narrow):
         return False
-    old = layer.op.operands[layer.weights]
+    old, given = layer.op.operands[layer.weights], {} if op is layer.op and source is None else read_given(op)
+    between = layer.op.results[0] if source is None else layer.op.operands[layer.input]
+    if value_name(between) in given or (value_name(old) in given and np.any(narrow[0] != real_constant(old))):
+        return False
     made = [real(narrow[0], constant_name(old, layer.name, "weights"))]
     if layer.bias_value is not None or np.any(narrow[1]):
         made.append(real(narrow[1], constant_name(layer.bias_value, layer.name, "bias")))

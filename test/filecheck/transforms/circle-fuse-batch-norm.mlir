@@ -98,3 +98,71 @@ func.func @left(%x: tensor<1x2x2x1xf32>, %q: tensor<1x4x!quant.uniform<i8:f32, 0
 // CHECK: circle.mul
 // CHECK: circle.fully_connected
 // CHECK: circle.mul
+
+// -----
+
+// Left alone because weights have a given type, which a product does not fit,
+builtin.module attributes {quant.given = {weights = !quant.uniform<i8:f32, 0.5>}} {
+func.func @given_weights(%x: tensor<1x2xf32>) -> tensor<1x2xf32> {
+  %w = circle.const [1.0, 2.0, 3.0, 4.0] : tensor<2x2xf32> loc("weights")
+  %b = circle.const [1.0, 2.0] : tensor<2xf32> loc("bias")
+  %c = circle.const [3.0, 5.0] : tensor<2xf32>
+  %1 = circle.mul(%x, %c) : (tensor<1x2xf32>, tensor<2xf32>) -> tensor<1x2xf32> loc("product")
+  %2 = circle.fully_connected(%1, %w, %b) : (tensor<1x2xf32>, tensor<2x2xf32>, tensor<2xf32>) -> tensor<1x2xf32> loc("layer")
+  func.return %2 : tensor<1x2xf32>
+}
+}
+// CHECK-LABEL: func.func @given_weights(
+// CHECK: circle.mul
+// CHECK: circle.fully_connected
+
+// -----
+
+// or because the value between is rounded.
+builtin.module attributes {quant.given = {product = !quant.uniform<i8:f32, 0.5>}} {
+func.func @rounded_product(%x: tensor<1x2xf32>) -> tensor<1x2xf32> {
+  %w = circle.const [1.0, 2.0, 3.0, 4.0] : tensor<2x2xf32> loc("weights")
+  %b = circle.const [1.0, 2.0] : tensor<2xf32> loc("bias")
+  %c = circle.const [3.0, 5.0] : tensor<2xf32>
+  %1 = circle.mul(%x, %c) : (tensor<1x2xf32>, tensor<2xf32>) -> tensor<1x2xf32> loc("product")
+  %2 = circle.fully_connected(%1, %w, %b) : (tensor<1x2xf32>, tensor<2x2xf32>, tensor<2xf32>) -> tensor<1x2xf32> loc("layer")
+  func.return %2 : tensor<1x2xf32>
+}
+}
+// CHECK-LABEL: func.func @rounded_product(
+// CHECK: circle.mul
+// CHECK: circle.fully_connected
+
+// -----
+
+builtin.module attributes {quant.given = {layer = !quant.uniform<i8:f32, 0.5>}} {
+func.func @rounded_layer(%x: tensor<1x2xf32>) -> tensor<1x2xf32> {
+  %w = circle.const [1.0, 2.0, 3.0, 4.0] : tensor<2x2xf32> loc("weights")
+  %b = circle.const [1.0, 2.0] : tensor<2xf32> loc("bias")
+  %c = circle.const [3.0, 5.0] : tensor<2xf32>
+  %1 = circle.fully_connected(%x, %w, %b) : (tensor<1x2xf32>, tensor<2x2xf32>, tensor<2xf32>) -> tensor<1x2xf32> loc("layer")
+  %2 = circle.add(%1, %c) : (tensor<1x2xf32>, tensor<2xf32>) -> tensor<1x2xf32> loc("sum")
+  func.return %2 : tensor<1x2xf32>
+}
+}
+// CHECK-LABEL: func.func @rounded_layer(
+// CHECK: circle.fully_connected
+// CHECK: circle.add
+
+// -----
+
+// A sum does not change the weights.
+builtin.module attributes {quant.given = {weights = !quant.uniform<i8:f32, 0.5>}} {
+func.func @sum(%x: tensor<1x2xf32>) -> tensor<1x2xf32> {
+  %w = circle.const [1.0, 2.0, 3.0, 4.0] : tensor<2x2xf32> loc("weights")
+  %b = circle.const [1.0, 2.0] : tensor<2xf32> loc("bias")
+  %c = circle.const [3.0, 5.0] : tensor<2xf32>
+  %1 = circle.fully_connected(%x, %w, %b) : (tensor<1x2xf32>, tensor<2x2xf32>, tensor<2xf32>) -> tensor<1x2xf32> loc("layer")
+  %2 = circle.add(%1, %c) : (tensor<1x2xf32>, tensor<2xf32>) -> tensor<1x2xf32> loc("sum")
+  func.return %2 : tensor<1x2xf32>
+}
+}
+// CHECK-LABEL: func.func @sum(
+// CHECK: circle.const [4.0, 7.0] : tensor<2xf32>
+// CHECK: circle.fully_connected
+// CHECK-NOT: circle.add
