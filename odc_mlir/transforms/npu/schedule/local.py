@@ -32,6 +32,7 @@ class LocalMemories:
     def __init__(self, target: Target) -> None:
         self.target, self.pool = target, ConstantPool()
         self._accumulators: Buffer | None = None
+        self._table: tuple[Buffer, Buffer] | None = None  # the look-up table loaded last, and its slot
         self.declared: list[Buffer] = []  # buffers of the current layer
         self.tile_room = 0  # bytes of the tile buffer for all slots of the current layer
 
@@ -47,6 +48,15 @@ class LocalMemories:
             self._accumulators = Buffer("accumulators", Space.ACCUMULATOR, self.target.local.accumulators)
             self.declared.append(self._accumulators)
         return self._accumulators
+
+    def table(self, data: bytes) -> tuple[Buffer, list[Command]]:
+        """Return the slot with a look-up table, and the load, unless this table was loaded last."""
+        constant, known = self.pool.get("table", data), self._table
+        if known is not None and known[0] is constant:
+            return known[1], []
+        (slot,) = self.take(Space.TABLE, [Slot("table", (constant.size,))])
+        self._table = constant, slot
+        return slot, [command("table", source=(constant, 0), target=(slot, 0), bytes=constant.size)]
 
     def take(self, space: Space, slots: Sequence[Slot]) -> list[Buffer]:
         """Return buffers for ``slots``, adjacent in memory ``space``."""

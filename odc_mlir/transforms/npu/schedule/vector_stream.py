@@ -11,7 +11,6 @@ from typing import NamedTuple
 from xdsl.ir import Operation
 
 from odc_mlir.dialects import npu
-from odc_mlir.dialects.circle_types import BlobAttr
 from odc_mlir.errors import CompileError
 from odc_mlir.isa.fields import Space
 from odc_mlir.isa.instructions import field_range
@@ -141,8 +140,8 @@ def elementwise_commands(layer: Layer[Elementwise], memories: LocalMemories) -> 
     output = _Operand("out", layer.result, dims.result, by_name.get("output", []))
     fields, table = vop_fields(layer), None
     if isinstance(layer.op, npu.LutOp | npu.SigmoidOp):
-        load, table = _table_load(layer.op.table, memories)
-        yield load
+        table, loads = memories.table(bytes(layer.op.table.bytes))
+        yield from loads
     for first in product(*(range(0, size, step) for size, step in zip(dims.sizes, sizes, strict=True))):
         count = tuple(min(s, n - f) for s, n, f in zip(sizes, dims.sizes, first, strict=True))
         strides_of: dict[str, int] = {}
@@ -167,12 +166,6 @@ def elementwise_commands(layer: Layer[Elementwise], memories: LocalMemories) -> 
         sizes_of = {"size0": count[-1], "size1": count[-2], "size2": count[-3]}
         yield command("vop", **fields, **sizes_of, **strides_of, **places)
         yield from stores
-
-
-def _table_load(table: BlobAttr, memories: LocalMemories) -> tuple[Command, Buffer]:
-    data = memories.pool.get("table", bytes(table.bytes))
-    (slot,) = memories.take(Space.TABLE, [Slot("table", (data.size,))])
-    return command("table", source=(data, 0), target=(slot, 0), bytes=data.size), slot
 
 
 def _dims(layer: Layer[Elementwise]) -> Dims:
@@ -329,9 +322,9 @@ def softmax_commands(layer: Layer[npu.SoftmaxOp], memories: LocalMemories) -> It
     rows, row_bytes = source.elements // columns, columns * item
     table: dict[str, Place] = {}
     if op.table is not None:
-        load, buffer = _table_load(op.table, memories)
+        buffer, loads = memories.table(bytes(op.table.bytes))
         table["table"] = (buffer, 0)
-        yield load
+        yield from loads
     most, buffers = rows, 1
     if source.layout is None and result.layout is None:
         most, buffers = softmax_rows(rows, columns, item, memories.tile_room)
