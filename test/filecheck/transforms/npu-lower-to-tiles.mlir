@@ -80,3 +80,20 @@ builtin.module attributes {odc.target = #odc.target<"npu-128", memory = sram>} {
 // CHECK-NEXT: npu.isa.load {{.*}} target %[[OTHER:[a-z0-9_]+]] {{.*}} loc("add")
 // CHECK-NEXT: npu.isa.vop {{.*}} a %[[OTHER]] {{.*}} b %[[TILE]] {{.*}} output %[[TILE]] {{.*}} loc("add")
 // CHECK-NEXT: npu.isa.store {{.*}} source %[[TILE]] {{.*}} loc("add")
+
+// -----
+
+// The table that was loaded last is not loaded again.
+builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
+  npu.program @segment_0(%x: tensor<1x1x1x16xi8>, %z: tensor<1x1x1x16xi8>) -> (tensor<1x1x1x16xi8>, tensor<1x1x1x16xi8>, tensor<1x1x1x16xi8>) {
+    %a = npu.lut %x table <"0x000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f202122232425262728292a2b2c2d2e2f303132333435363738393a3b3c3d3e3f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f606162636465666768696a6b6c6d6e6f707172737475767778797a7b7c7d7e7f808182838485868788898a8b8c8d8e8f909192939495969798999a9b9c9d9e9fa0a1a2a3a4a5a6a7a8a9aaabacadaeafb0b1b2b3b4b5b6b7b8b9babbbcbdbebfc0c1c2c3c4c5c6c7c8c9cacbcccdcecfd0d1d2d3d4d5d6d7d8d9dadbdcdddedfe0e1e2e3e4e5e6e7e8e9eaebecedeeeff0f1f2f3f4f5f6f7f8f9fafbfcfdfeff"> : tensor<1x1x1x16xi8> -> tensor<1x1x1x16xi8>
+    %b = npu.lut %z table <"0x000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f202122232425262728292a2b2c2d2e2f303132333435363738393a3b3c3d3e3f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f606162636465666768696a6b6c6d6e6f707172737475767778797a7b7c7d7e7f808182838485868788898a8b8c8d8e8f909192939495969798999a9b9c9d9e9fa0a1a2a3a4a5a6a7a8a9aaabacadaeafb0b1b2b3b4b5b6b7b8b9babbbcbdbebfc0c1c2c3c4c5c6c7c8c9cacbcccdcecfd0d1d2d3d4d5d6d7d8d9dadbdcdddedfe0e1e2e3e4e5e6e7e8e9eaebecedeeeff0f1f2f3f4f5f6f7f8f9fafbfcfdfeff"> : tensor<1x1x1x16xi8> -> tensor<1x1x1x16xi8>
+    %c = npu.lut %b table <"0xfffefdfcfbfaf9f8f7f6f5f4f3f2f1f0efeeedecebeae9e8e7e6e5e4e3e2e1e0dfdedddcdbdad9d8d7d6d5d4d3d2d1d0cfcecdcccbcac9c8c7c6c5c4c3c2c1c0bfbebdbcbbbab9b8b7b6b5b4b3b2b1b0afaeadacabaaa9a8a7a6a5a4a3a2a1a09f9e9d9c9b9a999897969594939291908f8e8d8c8b8a898887868584838281807f7e7d7c7b7a797877767574737271706f6e6d6c6b6a696867666564636261605f5e5d5c5b5a595857565554535251504f4e4d4c4b4a494847464544434241403f3e3d3c3b3a393837363534333231302f2e2d2c2b2a292827262524232221201f1e1d1c1b1a191817161514131211100f0e0d0c0b0a09080706050403020100"> : tensor<1x1x1x16xi8> -> tensor<1x1x1x16xi8>
+    odc.yield %a, %b, %c : tensor<1x1x1x16xi8>, tensor<1x1x1x16xi8>, tensor<1x1x1x16xi8>
+  }
+}
+// CHECK: %[[T:.*]] = npu.buffer "table" : !npu.buffer<table
+// CHECK: npu.isa.table {{.*}} target %[[T]]
+// CHECK-COUNT-2: npu.isa.vop {{.*}} table %[[T]] 
+// CHECK: npu.isa.table
+// CHECK: npu.isa.vop
