@@ -39,6 +39,7 @@ from odc_mlir.dialects.circle_types import with_shape
 from odc_mlir.dialects.npu_layers import StridedCopy
 from odc_mlir.dialects.npu_program import CHAINS, RECOMPUTED_MACS
 from odc_mlir.support.locations import op_name
+from odc_mlir.targets import scaled
 from odc_mlir.transforms.npu.lowering.site import tensor_of
 from odc_mlir.transforms.npu.schedule import stripe_plan
 from odc_mlir.transforms.npu.schedule.cost import ports
@@ -94,12 +95,20 @@ def trial_planner(ctx: Context, job: TargetedProgram) -> tuple[stripe_plan.Strip
     return stripe_plan.StripePlanner(graph, burst, resident_results(ctx, job)), room
 
 
-def fused_plan(ctx: Context, job: TargetedProgram) -> stripe_plan.StripePlan | None:
-    """Return the stripes that keep results in the tile buffer, or None if they would not save time."""
+_PORTS = ("sram.bytes_per_cycle", "tile_ports.read_bytes_per_cycle")
+
+
+def fused_plans(ctx: Context, job: TargetedProgram, *, poorer: bool) -> list[stripe_plan.StripePlan]:
+    """Return plans of stripes that keep results in the tile buffer and would save time.
+
+    ``poorer``: whether to return plans for machines with half of a port, too. A better machine may need those.
+    """
     graph, residents = stripe_plan.read_rows(job.block, job.target, job.memory), resident_results(ctx, job)
     weights = sum(layer.op.weights.data.size for layer in graph.layers if isinstance(layer.op, npu.ConvOp))
-    port = ports(job.target, job.memory).constants
-    return stripe_plan.FusedPlanner(graph, job.target, residents).fastest(weights / port.bytes_per_cycle)
+    least = weights / ports(job.target, job.memory).constants.bytes_per_cycle
+    machines = [job.target, *(scaled(job.target, {port: 50}) for port in _PORTS if poorer)]
+    found = (stripe_plan.FusedPlanner(graph, machine, residents).fastest(least) for machine in machines)
+    return list(dict.fromkeys(plan for plan in found if plan is not None))
 
 
 def _chosen(ctx: Context, job: TargetedProgram, graph: stripe_plan.RowGraph) -> stripe_plan.StripePlan:

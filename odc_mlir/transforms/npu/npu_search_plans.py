@@ -5,7 +5,8 @@ which results reuse memory. The pass therefore runs the following passes on copi
 
 - with stripes for more and for less memory than is available, if memory is preferred or the tensors do not fit. The
   memory sizes form a fixed series, so a larger limit finds all plans that a smaller limit finds.
-- with stripes that keep results in the tile buffer, if the estimate is faster. Large programs are not tried.
+- with stripes that keep results in the tile buffer, if the program is small and the estimate, for the target or for a
+  machine with half of a port, is faster
 - with various shares of the SRAM for constants, if the SRAM is limited or the fewest cycles are preferred
 - with tiles for machines with less or more of a resource, if the fewest cycles are preferred, and with half of the
   lanes, if the SRAM is limited or memory is preferred. A better machine thus finds all tilings of a poorer machine.
@@ -49,7 +50,7 @@ from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.collection import take_apart
 from odc_mlir.support.deadline import checkpoint, tell
 from odc_mlir.support.text import module_text
-from odc_mlir.transforms.npu.npu_cut_stripes import chains_attribute, fused_plan, trial_planner
+from odc_mlir.transforms.npu.npu_cut_stripes import chains_attribute, fused_plans, trial_planner
 from odc_mlir.transforms.npu.npu_lower_to_tiles import NpuLowerToTilesPass
 from odc_mlir.transforms.npu.npu_prefetch_constants import NpuPrefetchConstantsPass, Prefetch
 from odc_mlir.transforms.npu.npu_verify_memory import NpuVerifyMemoryPass
@@ -98,8 +99,9 @@ class NpuSearchPlansPass(ModulePass):
             quick = job.choice.prefer == "compile-time"
             if quick or {CHAINS, TILED_FOR, PREFETCH} & given.keys() or has_tilings(job.block):
                 continue
-            found, fused = trial_planner(ctx, job), fused_plan(ctx, job)
-            if found is None and fused is None and job.choice.prefer != FEWEST_CYCLES:
+            found, fewest = trial_planner(ctx, job), job.choice.prefer == FEWEST_CYCLES
+            fused = fused_plans(ctx, job, poorer=fewest or found is not None)
+            if found is None and not fused and not fewest:
                 continue
             alone = ModuleOp([job.program.clone()], dict(op.attributes))
             # Inserted passes change the results, so these are not shared.
@@ -130,14 +132,14 @@ class _Trial:
 class _Trials:
     """Trials of plans for ``lowered``, a module with one program of tensor operations.
 
-    ``fused``: stripes for speed, or None. ``planner``: planner of stripes for about ``room`` bytes of tensors, or None
+    ``fused``: plans of stripes for speed. ``planner``: planner of stripes for about ``room`` bytes of tensors, or None
     if the tensors fit without stripes.
     """
 
     context: Context
     lowered: ModuleOp
     job: TargetedProgram
-    fused: StripePlan | None
+    fused: Sequence[StripePlan]
     planner: StripePlanner | None
     room: int
     tried: set[Hashable] = field(default_factory=set)  # plans, tiled programs, and programs with copies of constants
@@ -153,7 +155,7 @@ class _Trials:
         best = self._cut(TrialPlan()) if self.planner is None else self._striped(self.planner.front)
         if not isinstance(best, _Trial):
             return best.attributes if isinstance(best, TrialPlan) else {}
-        best = self._better(best, [TrialPlan(self.fused)] if self.fused else [])
+        best = self._better(best, map(TrialPlan, self.fused), misses=len(self.fused))
         fewest, limited = self.job.choice.prefer == FEWEST_CYCLES, self.planner is not None
         prefetched = self.job.memory == "flash" and not self.thrifty and (fewest or limited)
         tuned = self._prefetched(best) if prefetched else best
