@@ -300,11 +300,12 @@ class HelpSearch:
 
 
 def _equalizations(search: HelpSearch) -> Iterator[RecipeChange]:
-    for kind in search.options.equalizations[1:]:
+    # Judging large models takes long. Hence, their activations are tried before weights, and a gain ends the row.
+    is_large = search.evaluator.is_large
+    for kind in sorted(search.options.equalizations[1:], key=lambda kind: is_large and kind == "weights"):
         if (model := search.equalized(kind)) is not None:
             yield RecipeChange(kind, model, replace(search.best.recipe, equalize=kind))
-        # Judging large models takes long. Hence, a weaker equalisation by activations is not tried after a gain.
-        if search.evaluator.is_large and search.best.recipe.equalize == kind != "weights":
+        if is_large and search.best.recipe.equalize == kind:
             return
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from functools import cache
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -22,6 +23,8 @@ from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.ops.spec import QuantParams, TensorInfo
 from odc_mlir.optimizer import optimize
+from odc_mlir.quantizer.help import OF_VALUES
+from odc_mlir.quantizer.models import Recipe
 from odc_mlir.quantizer.policy.declarations import EQUALIZE
 from odc_mlir.quantizer.policy.schemes import scheme as scheme_of
 from odc_mlir.quantizer.quantize import Quantized, embed_ranges, quantize
@@ -451,3 +454,28 @@ def test_what_is_lost_is_said() -> None:
 def test_what_training_chose_is_not_chosen_again(form: str, given: dict[str, Any]) -> None:
     with pytest.raises(OptionError, match=r"parameters .*the model already has.*; omit"):
         quantize(trained(form), calibration=SAMPLES, **given)
+
+
+@pytest.mark.parametrize(
+    ("is_large", "gains", "tried"),
+    [
+        (False, True, list(EQUALIZE[1:])),
+        (True, True, ["activations"]),
+        (True, False, ["activations", "activations:0.8", "weights"]),
+    ],
+)
+def test_large_models_are_equalised_by_weights_if_activations_gain_nothing(
+    is_large: bool, gains: bool, tried: list[str]
+) -> None:
+    search = SimpleNamespace(
+        options=SimpleNamespace(equalizations=EQUALIZE),
+        evaluator=SimpleNamespace(is_large=is_large),
+        equalized=lambda kind: kind,
+        best=SimpleNamespace(recipe=Recipe()),
+    )
+    seen = []
+    for change in OF_VALUES[0].changes(cast(Any, search)):
+        seen.append(change.value)
+        if gains:
+            search.best = SimpleNamespace(recipe=change.recipe)
+    assert seen == tried
