@@ -14,7 +14,7 @@ A group of buffers before instructions contains the slots of a layer. The slots 
 If there is room, they do not overlap the slots of the previous layer. The first transfers of a layer then run during
 the last instructions of the previous layer. A buffer in the tile buffer that later layers also use holds a resident
 tensor. The resident tensor keeps an address until the last use, and slots use the remaining addresses. Slots also avoid
-residents of the previous layer, and residents of the next layer that loads or fills write first. Unused slots are
+residents of previous layers, and residents of the next layer that loads or fills write first. Unused slots are
 removed. Rejects slots that do not fit, and buffers that already have an address.
 """
 
@@ -47,12 +47,14 @@ class NpuAllocateLocalPass(ProgramPass):
 
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
         layers = _read(job.block)
+        # Matrix products run ahead: operations of some layers before may still read residents that have ended.
+        reach = 4 if any(isinstance(op, BY_MNEMONIC["mload"]) for op in job.block.ops) else 1
         residents = [item for layer in layers for item in layer if item.is_resident]
         place_residents(residents)
         memories = {space: LocalMemory(size) for space, size in local_sizes(job.target).items()}
         for index, layer in enumerate(layers):
             memories[Space.TILE].gaps = gaps(residents, index, job.target.local.tile_bytes)
-            near = [item for item in residents if item.last == index - 1 or (item.loaded and item.first == index + 1)]
+            near = [r for r in residents if index - reach <= r.last < index or (r.loaded and r.first == index + 1)]
             memories[Space.TILE].near = [(item.address or 0, (item.address or 0) + item.size) for item in near]
             behind = layers[index + 1] if index + 1 < len(layers) else []
             for space, memory in memories.items():
