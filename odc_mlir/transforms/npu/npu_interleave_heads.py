@@ -143,12 +143,8 @@ class _Part:
         image, start = divmod(self.first * self.row, rows * width)
         count = self.count * self.row // width
         left, right = (image * npu.shape_of(operand)[0] // images for operand in op.operands)
-        a = self._slice(
-            op.a if value is None else value,
-            (left * rows * depth + start // width * depth) * (value is None),
-            (1, 1, count, depth),
-            op,
-        )
+        shape, place = (1, 1, count, depth), left * rows * depth + start // width * depth
+        a = self._slice(op.a, place, shape, op) if value is None else self._view(value, op.a, shape, op)
         b = self._slice(op.b, right * depth * columns, (1, 1, depth, columns), op)
         return (1, 1, count, columns), [a, b]
 
@@ -158,7 +154,7 @@ class _Part:
         for number, operand in enumerate(operands):
             own = npu.shape_of(operand)
             if number == _main_operand(op) and value is not None:
-                operands[number] = self._slice(value, 0, made, op)
+                operands[number] = self._view(value, operand, made, op)
             elif math.prod(own) == math.prod(shape):
                 operands[number] = self._slice(operand, self.first * self.row, made, op)
             elif math.prod(own[-2:-1]) > self.count:
@@ -169,10 +165,8 @@ class _Part:
     def _slice(self, value: SSAValue, first: int, shape: Shape, origin: Operation) -> SSAValue:
         """Return the elements of ``value`` from ``first`` in ``shape``. A slice of joined rows is joined again."""
         size, joined, kind = math.prod(shape), viewed(value).owner, with_shape(tensor_of(value), shape)
-        if npu.shape_of(value) == shape:
-            return value
         if size == math.prod(npu.shape_of(value)):
-            return self._add(npu.ReshapeOp(value, kind), origin)
+            return self._view(value, value, shape, origin)
         parts = row_parts(joined) if isinstance(joined, npu.MoveOp) and loads_parts(joined, sliced=True) else None
         if parts is None or size != math.prod(shape[:-2]) * shape[-1] * sum(part.rows for part in parts):
             copies = [StridedCopy(0, first, 0, (size,), (1,), (1,))]
@@ -181,6 +175,11 @@ class _Part:
         values = [self._slice(item, image * rows * row, (1, 1, rows, row), origin) for item, _, rows in parts]
         copies = [row_copy(n, (1, rows, row), rows, shape[-2], 0, to) for n, (_, to, rows) in enumerate(parts)]
         return self._add(npu.MoveOp(values, kind, copies=copies), origin)
+
+    def _view(self, value: SSAValue, operand: SSAValue, shape: Shape, origin: Operation) -> SSAValue:
+        """Return ``value`` in ``shape``, with the zero point of ``operand``, because views may change it."""
+        kind = with_shape(tensor_of(operand), shape)
+        return value if value.type == kind else self._add(npu.ReshapeOp(value, kind), origin)
 
     def _add(self, made: Operation, origin: Operation) -> SSAValue:
         made.location = origin.location

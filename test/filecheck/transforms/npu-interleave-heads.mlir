@@ -110,3 +110,22 @@ builtin.module attributes {odc.target = #odc.target<"npu-256">} {
 }
 // CHECK-LABEL: npu.program @one
 // CHECK-NOT: npu.move
+
+// -----
+
+// A view may change the zero point between two operations, as before a mask. Parts keep the view.
+builtin.module attributes {odc.target = #odc.target<"npu-256">} {
+  npu.program @viewed(%q: tensor<3x1x4x8xi8>, %k: tensor<3x1x8x32xi8>, %v: tensor<3x1x32x8xi8>, %mask: tensor<1x1x1x32xi8>) -> tensor<3x1x4x8xi8> {
+    %s = npu.matmul %q, %k out_zero 3 scale <1073741824, 0> clamp(-128, 127) : tensor<3x1x4x8xi8>, tensor<3x1x8x32xi8> -> tensor<3x1x4x32x!quant.uniform<i8:f32, 0.5:3>>
+    %r = npu.reshape %s : tensor<3x1x4x32x!quant.uniform<i8:f32, 0.5:3>> -> tensor<1x3x4x32x!quant.uniform<i8:f32, 1.0:-128>>
+    %m = npu.elementwise mul %mask, %r b_zero -128 out_zero -128 out_scale <1073741824, 1> clamp(-128, 127) : tensor<1x1x1x32xi8>, tensor<1x3x4x32x!quant.uniform<i8:f32, 1.0:-128>> -> tensor<1x3x4x32x!quant.uniform<i8:f32, 1.0:-128>>
+    %p = npu.softmax %m scale <1073741824, 22> diff_min -31 : tensor<1x3x4x32x!quant.uniform<i8:f32, 1.0:-128>> -> tensor<1x3x4x32xi8>
+    %t = npu.reshape %p : tensor<1x3x4x32xi8> -> tensor<3x1x4x32xi8>
+    %y = npu.matmul %t, %v scale <1073741824, 0> clamp(-128, 127) : tensor<3x1x4x32xi8>, tensor<3x1x32x8xi8> -> tensor<3x1x4x8xi8>
+    odc.yield %y : tensor<3x1x4x8xi8>
+  }
+}
+// CHECK-LABEL: npu.program @viewed
+// CHECK: %[[S:.*]] = npu.matmul {{.*}} -> tensor<1x1x4x32x!quant.uniform<i8:f32, 0.5:3>>
+// CHECK: %[[V:.*]] = npu.reshape %[[S]] : {{.*}} -> tensor<1x1x4x32x!quant.uniform<i8:f32, 1.0:-128>>
+// CHECK: npu.elementwise mul %mask, %[[V]] b_zero -128

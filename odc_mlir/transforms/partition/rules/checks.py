@@ -150,20 +150,24 @@ def _is_number(node: Node, tensor: TensorInfo) -> bool:
 @rule("quantised")
 def quantised(node: Node, _: PlacementLimits) -> str | None:
     """Quantised results have one positive scale and a zero point within the type."""
-    for tensor in activations(node):
-        quant = tensor.quant
-        if _is_number(node, tensor) or tensor.dtype == TRUTH_TYPE:
-            continue
-        if quant is None:
-            return f"{tensor.name!r} has no scale"
-        if not quant.per_tensor:
-            return f"{tensor.name!r} has {len(quant.scales)} scales"
-        if not 0 < quant.scale < math.inf:
-            return f"{tensor.name!r} has scale {quant.scale}"
-        low, high = tensor.info.range
-        if not low <= quant.zero_point <= high:
-            return f"{tensor.name!r} has zero point {quant.zero_point}"
-    return None
+    coded = (t for t in activations(node) if not _is_number(node, t) and t.dtype != TRUTH_TYPE)
+    return next(filter(None, map(quant_fault, coded)), None)
+
+
+def quant_fault(tensor: TensorInfo) -> str | None:
+    """Return the value if a tensor lacks a single positive scale and a zero point within the type."""
+    if (quant := tensor.quant) is None or not quant.per_tensor:
+        return f"{tensor.name!r} has {quant_text(quant)}"
+    if not 0 < quant.scale < math.inf:
+        return f"{tensor.name!r} has scale {quant.scale}"
+    return zero_fault(tensor)
+
+
+def zero_fault(tensor: TensorInfo) -> str | None:
+    """Return the value if a zero point of a quantised tensor is outside of the type."""
+    low, high = tensor.info.range
+    outside = (zero for zero in tensor.quant.zero_points if not low <= zero <= high) if tensor.quant else ()
+    return next((f"{tensor.name!r} has zero point {zero}" for zero in outside), None)
 
 
 @rule("understood")
@@ -262,7 +266,7 @@ def same_quant(node: Node, _: PlacementLimits) -> str | None:
 def joined_quant(node: Node, limits: PlacementLimits) -> str | None:
     """Operands and result have the same scale and zero point (uint8 operands may differ)."""
     operands = [t for t in node.operands if t is not None]
-    usable = all(t.dtype == "uint8" and t.quant is not None and t.quant.per_tensor for t in operands)
+    usable = all(t.dtype == "uint8" and quant_fault(t) is None for t in operands)
     return None if usable and node.results[0].dtype == "uint8" else same_quant(node, limits)
 
 
@@ -368,12 +372,9 @@ def broadcastable(node: Node, _: PlacementLimits) -> str | None:
 
 @rule("constant-scale")
 def quantised_constants(node: Node, _: PlacementLimits) -> str | None:
-    """Constant operands have one scale."""
-    for tensor in node.operands:
-        coded = tensor is not None and tensor.is_const and tensor.dtype in CODES
-        if tensor is not None and coded and (tensor.quant is None or not tensor.quant.per_tensor):
-            return f"{tensor.name!r} has {quant_text(tensor.quant)}"
-    return None
+    """Constant operands have one positive scale and a zero point within the type."""
+    constants = (t for t in node.operands if t is not None and t.is_const and t.dtype in CODES)
+    return next(filter(None, map(quant_fault, constants)), None)
 
 
 @rule("compared")
@@ -405,14 +406,12 @@ def windows_meet_image(node: Node, _: PlacementLimits) -> str | None:
 @rule("softmax-result")
 def softmax_result(node: Node, _: PlacementLimits) -> str | None:
     """The scale is 1/256 and the zero point the smallest code (int16: scale 1/32768, zero point 0)."""
-    result = node.results[0]
+    result, quant = node.results[0], node.results[0].quant
     if result.dtype == "int16":
-        found = result.quant
-        if found is not None and abs(found.scale * (1 << 15) - 1) < SCALE_TOLERANCE and not found.zero_point:
+        if quant is not None and abs(quant.scale * (1 << 15) - 1) < SCALE_TOLERANCE and not quant.zero_point:
             return None
-        return f"{result.name!r} has {quant_text(found)}, expected {quant_text(QuantParams((2.0**-15,), (0,)))}"
+        return f"{result.name!r} has {quant_text(quant)}, expected {quant_text(QuantParams((2.0**-15,), (0,)))}"
     expected = QuantParams((1 / 256,), (result.info.range[0],))
-    quant = result.quant
     if quant is not None and (quant.scales, quant.zero_points) == (expected.scales, expected.zero_points):
         return None
     return f"{result.name!r} has {quant_text(quant)}, expected {quant_text(expected)}"

@@ -34,9 +34,11 @@ from odc_mlir.transforms.partition.rules.checks import (
     activations,
     moves,
     one_input,
+    quant_fault,
     quant_text,
     rule,
     shape_text,
+    zero_fault,
 )
 
 WEIGHT_TYPES = {"int8": ("int8", "int4"), "uint8": ("uint8",), "int16": CODES}  # by the input's type
@@ -50,7 +52,7 @@ MOST_PARTS = 3  # limit on the codes in the sum for a weight
 def weights(node: Node, _: PlacementLimits) -> str | None:
     """Weights have the input's type (for int8 also int4, for int16 also 8 bits) and positive scales.
 
-    Weights minus zero points span at most 255.
+    Zero points are within the type. Weights minus zero points span at most 255.
     """
     source, filters = next(activations(node)), node.operand(1)
     if filters.dtype not in WEIGHT_TYPES[source.dtype]:
@@ -66,7 +68,7 @@ def weights(node: Node, _: PlacementLimits) -> str | None:
             return f"{filters.name!r} has {len(zero_points)} different zero points and values from {low} to {high}"
     if not all(0 < scale < math.inf for scale in scales_in_use(filters)):
         return f"{filters.name!r} has a scale that is not positive and finite"
-    return None
+    return zero_fault(filters)
 
 
 def centred(filters: TensorInfo) -> NDArray[Any]:
@@ -547,14 +549,14 @@ def matrix_scales(node: Node, _: PlacementLimits) -> str | None:
     left, right, result = node.operand(0), node.operand(1), node.results[0]
     if left.dtype != result.dtype or right.dtype not in CODES:
         return f"{left.name!r} is {left.dtype}, {right.name!r} {right.dtype}, {result.name!r} {result.dtype}"
-    if left.is_const and (left.quant is None or not left.quant.per_tensor):
-        return f"{left.name!r} has {quant_text(left.quant)}"
+    if left.is_const and (fault := quant_fault(left)):
+        return fault
     quant, shape = right.quant, right.static_shape
     if quant is None or not all(0 < scale < math.inf for scale in quant.scales):
         return f"{right.name!r} has {quant_text(quant)}"
     column = len(shape) - (2 if node.options.get("adjoint_rhs") else 1)
-    if quant.per_tensor:
-        return None
+    if quant.per_tensor or zero_fault(right):
+        return zero_fault(right)
     if math.prod(shape[:-2]) != 1 or quant.axis != column or len(quant.scales) != shape[column]:
         return f"{right.name!r} has {len(quant.scales)} scales along axis {quant.axis}"
     low, high = centred_range(right)
