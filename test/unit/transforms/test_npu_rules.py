@@ -122,6 +122,7 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
     ),
     ("weights", lambda: with_operand(conv(), 1, quant=QuantParams((math.inf,), (0,))), "scale that is not positive"),
     ("weights", lambda: with_operand(conv(), 1, quant=QuantParams((0.0,), (1,))), "scale that is not positive"),
+    ("weights", lambda: with_operand(conv(), 1, quant=QuantParams((0.5,), (200,))), "'w' has zero point 200"),
     ("bias", lambda: replace_bias(quant=QuantParams((0.0,), (3,))), "scale that is not positive"),
     ("bias", lambda: replace_bias(quant=QuantParams((0.5,) * 5, (0,) * 5)), "5 scales, of 6 channels"),
     ("bias", lambda: replace_bias(quant=QuantParams((5e8,), (3,))), "values up to 2147483648"),
@@ -162,6 +163,7 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
     ("matrix-scales", lambda: with_operand(matmul(), 0, quant=None, data=b""), "'a' has no scale"),
     ("matrix-scales", lambda: matmul_by(np.zeros((7, 4)), None), "'b' has no scale"),
     ("matrix-scales", lambda: matmul_by(np.zeros((7, 3)), QuantParams((0.0,) * 3, (0,) * 3, 1)), "'b' has 3 scales"),
+    ("matrix-scales", lambda: matmul_by(np.zeros((7, 3)), QuantParams((0.5,), (-129,))), "'b' has zero point -129"),
     ("matrix-scales", lambda: matmul_by(np.zeros((2, 7, 3)), PER_AXIS_1), "'b' has 3 scales along axis 1"),
     (
         "matrix-scales",
@@ -176,6 +178,14 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
     ("slopes", lambda: wide(prelu("int8"), 3), "2 operands are computed at run time"),
     ("matrices", lambda: matmul((1, 1, 7), (1, 7, 65_536)), "rows of 65536 bytes, at most 65535"),
     ("constant-scale", lambda: with_operand(binary(), 1, quant=None, data=memoryview(bytes(32))), "'b' has no scale"),
+    *(
+        ("constant-scale", partial(with_operand, binary(), 1, quant=quant, data=memoryview(bytes(32))), seen)
+        for quant, seen in (
+            (QuantParams((0.0,), (3,)), "'b' has scale 0.0"),
+            (QuantParams((-0.5,), (3,)), "'b' has scale -0.5"),
+            (QuantParams((0.5,), (128,)), "'b' has zero point 128"),
+        )
+    ),
     ("one-input", lambda: replace(unary("TANH"), operands=binary().operands), "2 operands are computed at run time"),
     ("one-input", lambda: with_two_operands(3), "constant 'c' has shape [3]"),
     ("same-shape", lambda: with_result(unary("TANH"), shape=(3, 2)), "'x' has shape [2, 3], 'y' shape [3, 2]"),
