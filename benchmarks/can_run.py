@@ -53,6 +53,8 @@ def mutate(model: Model, chance: random.Random) -> str:
     """Change the element type, the scale, the zero point or the version somewhere in ``model``; return what."""
     graph = model.subgraphs[0]
     tensor = chance.choice(graph.tensors)
+    for item in (graph.tensors[i] for i in graph.inputs if chance.random() < 0.5):
+        item.shape_signature = (-1, *item.shape[1:]) if item.shape else None  # an open batch
     kind = chance.choice(("type", "scale", "zero", "version"))
     quant = tensor.quantization
     if kind == "version":

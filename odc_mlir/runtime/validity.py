@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 
-from odc_mlir import ops
 from odc_mlir._version import __version__
 from odc_mlir.errors import OdcError, PackageError
-from odc_mlir.formats.circle.reader import read_operator_codes
 from odc_mlir.formats.manifest import MANIFEST_PATH, digest_of, recognised_files
 from odc_mlir.formats.native_segment import parse_native_segment
 from odc_mlir.formats.package import PackageFiles, original_of, read_package
@@ -63,8 +61,6 @@ def check(package: str | os.PathLike[str] | PackageFiles | Package, target: str 
         if not isinstance(package, Package):
             package = Package(package if isinstance(package, PackageFiles) else read_package(package))
         files = package.files
-        if (reason := _unknown_kernels(files.model)) is not None:
-            return Validity(PackageState.CANNOT, reason)
         require_kernels(package.graph, files.plan)
     except OdcError as error:
         return Validity(PackageState.CANNOT, str(error))
@@ -121,20 +117,6 @@ def _no_compiler(codegen: str) -> _Finding | None:
 
     if source.is_ours and codegen == f"cpu{registry.SUFFIX}" and not has_code_generator():
         return PackageState.CANNOT, f"native code needs the package {EXTRA}; {HINT}"
-    return None
-
-
-def _unknown_kernels(model: bytes) -> str | None:
-    """Return why host kernels cannot run an operator of the model, including operators in segments, or None."""
-    specs = ops.all_specs()
-    for name, version in read_operator_codes(model):
-        if name == "CUSTOM":
-            continue
-        spec = specs.get(name)
-        if spec is None:
-            return f"there is no kernel for {name}"
-        if version > spec.max_version:
-            return f"{name} is of version {version}, the newest kernel here is of {spec.max_version}"
     return None
 
 

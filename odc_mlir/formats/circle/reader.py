@@ -450,13 +450,6 @@ def _reader_of(data: memoryview) -> _RecordReader:
     return _RecordReader(data, schema)
 
 
-def read_operator_codes(data: bytes | memoryview) -> list[tuple[str, int]]:
-    """Return name and version of each operator kind in a model file, and read nothing else. Raises ModelError."""
-    reader = _reader_of(memoryview(data))
-    with public_errors():
-        return [reader.operator_code(record)[:2] for record in reader.decoder.root_field("operator_codes") or ()]
-
-
 class _RecordReader:
     """Converter of decoded tables to records. The size of the file bounds the number of records."""
 

@@ -10,7 +10,7 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
@@ -21,7 +21,7 @@ from odc_mlir.formats.plan import Plan
 from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import Array, Execute, Node, Shape, TensorInfo
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
-from odc_mlir.runtime.kernels.conditions import refusal
+from odc_mlir.runtime.kernels.conditions import known_results, refusal
 from odc_mlir.runtime.kernels.microscaling import prepare_kernel
 
 if TYPE_CHECKING:
@@ -70,23 +70,24 @@ class Variants:
 
     def get(self, index: int, shapes: OperandShapes) -> Variant:
         """Return operator ``index`` for operands of ``shapes``. Raises ModelError if the operator rejects these."""
-        kept = self._kept[index]
+        kept, item = self._kept[index], self.graph.nodes[index]
         variant = kept.get(shapes)
         if variant is None:
-            variant = kept[shapes] = Variant(self._shaped(self.graph.nodes[index], shapes))
+            operands = [
+                info if info is None or info.shape == shape else replace(info, shape=shape)
+                for info, shape in zip(item.node.operands, shapes, strict=True)
+            ]
+            variant = kept[shapes] = Variant(self.shaped(item, operands))
             if len(kept) > _VARIANTS_KEPT:
                 kept.popitem(last=False)
         else:
             kept.move_to_end(shapes)
         return variant
 
-    def _shaped(self, item: GraphNode, shapes: OperandShapes) -> Node:
-        operands = tuple(
-            info if info is None or info.shape == shape else replace(info, shape=shape)
-            for info, shape in zip(item.node.operands, shapes, strict=True)
-        )
+    def shaped(self, item: GraphNode, operands: Sequence[TensorInfo | None]) -> Node:
+        """Return the operator ``item`` for ``operands``. Raises ModelError if the operator rejects these."""
         subgraphs = self._callables(item) if item.calls and self._callables is not None else {}
-        node = replace(item.node, operands=operands, context=self._context, subgraphs=subgraphs)
+        node = replace(item.node, operands=tuple(operands), context=self._context, subgraphs=subgraphs)
         types = guarded(node, "infer the shapes of", lambda: node.spec.infer_function(node))
         if len(types) != len(item.outputs):
             raise node.error(f"{len(item.outputs)} results are declared, the operator has {len(types)}")
@@ -494,8 +495,14 @@ def require_kernels(graph: Graph, plan: Plan | None) -> None:
             if operand >= 0 and operand not in available:
                 raise item.node.error(f"operand {graph.tensors[operand].name!r} is read before anything produces it")
         available.update(item.outputs)
-    for index, node in enumerate(shaped.nodes):
-        if index not in on_target and (error := refusal(node)) is not None:
+    tensors = list(shaped.tensors)
+    for item, node in zip(graph.nodes, shaped.nodes, strict=True):
+        if shaped.open:
+            with suppress(OdcError):  # inputs of other sizes than 1 may fit
+                node = shaped.variants.shaped(item, [None if i < 0 else tensors[i] for i in item.inputs])
+                for index, info in zip(item.outputs, guarded(node, "run", partial(known_results, node)), strict=True):
+                    tensors[index] = info
+        if item.index not in on_target and (error := refusal(node)) is not None:
             raise error
     for called in (called for item in graph.nodes for called in item.calls.values()):
         if all(is_static(info.shape) for info in called.input_infos()):

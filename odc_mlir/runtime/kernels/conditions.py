@@ -6,15 +6,18 @@ A kernel rejects types, scales, options and constants when it is prepared. Compi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from odc_mlir.errors import OdcError, UnsupportedError
-from odc_mlir.ops.spec import Node, TensorInfo, Trait
+from odc_mlir.ops.spec import Array, Node, TensorInfo, Trait
 from odc_mlir.runtime.kernels.microscaling import prepare_kernel
 
 _LARGE_BYTES = 1 << 20  # size from which a constant takes time to prepare
+# Operators that read the shape of the operand, not the contents.
+_SHAPE_READERS = frozenset({"SHAPE", "RANK"})
 
 
 def refusal(node: Node) -> OdcError | None:
@@ -45,3 +48,43 @@ def _error_of(node: Node) -> OdcError | None:
         error.op, error.tensor = error.op or node.spec.name, error.tensor or node.name
         return error
     return None
+
+
+def operand_arrays(node: Node) -> list[Array | None] | None:
+    """Return the operand values (None for an omitted one), or None if some are unknown at compile time."""
+    arrays: list[Array | None] = []
+    for operand in node.operands:
+        if operand is None:
+            arrays.append(None)
+        elif operand.is_const:
+            try:
+                arrays.append(operand.array())
+            except OdcError:
+                return None
+        elif node.spec.name in _SHAPE_READERS and operand.shape is not None and None not in operand.shape:
+            arrays.append(np.broadcast_to(np.zeros((), operand.info.numpy), operand.static_shape))
+        else:
+            return None
+    return arrays
+
+
+def evaluate(node: Node, arrays: Sequence[Array | None]) -> Sequence[Array] | None:
+    """Return the results of the host kernel, or None if it rejects the operands."""
+    try:
+        with np.errstate(all="ignore"):
+            return node.spec.kernel_function(node)(arrays)
+    except OdcError:
+        return None
+
+
+def known_results(node: Node) -> Sequence[TensorInfo]:
+    """Return the results, as constants if they are integers that constants and shapes of operands determine."""
+    counts = all(info.dtype in ("int32", "int64") for info in node.results) and Trait.PURE in node.spec.traits
+    arrays = operand_arrays(node) if counts and node.spec.kernel else None
+    values = None if arrays is None else evaluate(node, arrays)
+    if values is None:
+        return node.results
+    return [
+        replace(info, shape=value.shape, data=memoryview(np.ascontiguousarray(value).tobytes()), _array=None)
+        for info, value in zip(node.results, values, strict=True)
+    ]

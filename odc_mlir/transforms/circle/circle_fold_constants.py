@@ -30,15 +30,13 @@ from odc_mlir.dialects.circle_types import with_shape
 from odc_mlir.errors import OdcError
 from odc_mlir.ops import all_specs
 from odc_mlir.ops.spec import Array, Node, ResultType, TensorInfo, Trait
+from odc_mlir.runtime.kernels.conditions import evaluate, operand_arrays
 from odc_mlir.support.locations import name_loc, value_name
 from odc_mlir.transforms.common.rewriting import OperatorPattern, PatternPass, apply_patterns_to, is_returned
 
 GROWTH = 4  # largest size of a folded constant, relative to the constants that it replaces
 ALWAYS_BYTES, ALWAYS_DECODED_BYTES = 4096, 1 << 20  # size up to which results are folded regardless of operand sizes
 LIMIT_BYTES = 16 << 20
-
-# Operators that read the shape of the operand, not the contents.
-SHAPE_READERS = frozenset({"SHAPE", "RANK"})
 
 
 @dataclass(frozen=True)
@@ -110,38 +108,11 @@ def is_candidate(op: CircleOp) -> bool:
     return all(isinstance(result.type, TensorType | UnrankedTensorType) for result in op.results)
 
 
-def operand_arrays(node: Node) -> list[Array | None] | None:
-    """Return the operand values (None for an omitted one), or None if some are unknown at compile time."""
-    arrays: list[Array | None] = []
-    for operand in node.operands:
-        if operand is None:
-            arrays.append(None)
-        elif operand.is_const:
-            try:
-                arrays.append(operand.array())
-            except OdcError:
-                return None
-        elif node.spec.name in SHAPE_READERS and operand.shape is not None and None not in operand.shape:
-            arrays.append(np.broadcast_to(np.zeros((), operand.info.numpy), operand.static_shape))
-        else:
-            return None
-    return arrays
-
-
 def _nbytes(result: ResultType) -> float:
     info = TensorInfo("", result.dtype, result.shape).info
     if result.shape is None or None in result.shape or info.bits != 8 * info.numpy.itemsize:
         return math.inf
     return math.prod(d or 0 for d in result.shape) * info.numpy.itemsize
-
-
-def evaluate(node: Node, arrays: Sequence[Array | None]) -> Sequence[Array] | None:
-    """Return the results of the host kernel, or None if it rejects the operands."""
-    try:
-        with np.errstate(all="ignore"):
-            return node.spec.kernel_function(node)(arrays)
-    except OdcError:
-        return None
 
 
 def constants_like(op: CircleOp, arrays: Sequence[Array]) -> list[ConstOp]:

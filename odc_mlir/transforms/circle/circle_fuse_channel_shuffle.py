@@ -40,8 +40,8 @@ from xdsl.rewriter import InsertPoint
 
 from odc_mlir.dialects.circle import CircleOp, ConstOp, node_of
 from odc_mlir.ops.spec import Trait
+from odc_mlir.runtime.kernels.conditions import evaluate
 from odc_mlir.support.locations import value_name
-from odc_mlir.transforms.circle.circle_fold_constants import evaluate
 from odc_mlir.transforms.circle.circle_fuse_batch_norm import replace_layer
 from odc_mlir.transforms.circle.rewrites.layout import is_simple
 from odc_mlir.transforms.common.rewriting import (

@@ -27,8 +27,9 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from odc_mlir.dialects.circle import KNOWN, BlobAttr, CircleOp, node_of, refine_results
 from odc_mlir.ops.spec import Array
+from odc_mlir.runtime.kernels.conditions import evaluate, operand_arrays
 from odc_mlir.support.diagnostics import typed_errors
-from odc_mlir.transforms.circle.circle_fold_constants import evaluate, is_candidate, operand_arrays
+from odc_mlir.transforms.circle.circle_fold_constants import is_candidate
 from odc_mlir.transforms.common.retyping import set_function_type
 from odc_mlir.transforms.common.rewriting import PatternPass, apply_once, static_shape_of
 

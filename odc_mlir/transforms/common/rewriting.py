@@ -21,7 +21,7 @@ from xdsl.pattern_rewriter import GreedyRewritePatternApplier, PatternRewriter, 
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, NoneOp, info_of, op_class, tensor_facts, tensor_type
-from odc_mlir.dialects.circle_types import with_shape
+from odc_mlir.dialects.circle_types import NONE_TYPE, with_shape
 from odc_mlir.errors import OdcError
 from odc_mlir.ops.spec import Shape
 from odc_mlir.support.locations import name_loc, value_name
@@ -208,8 +208,8 @@ def erase_unused(ops: Iterable[CircleOp], rewriter: PatternRewriter) -> None:
 
 def is_real(value: SSAValue) -> bool:
     """Return whether ``value`` is a float32 tensor without quantisation parameters."""
-    facts = tensor_facts(value.type)
-    return facts.dtype == "float32" and facts.quant is None
+    facts = None if value.type == NONE_TYPE else tensor_facts(value.type)
+    return facts is not None and facts.dtype == "float32" and facts.quant is None
 
 
 def shape_of(value: SSAValue) -> Shape | None:

@@ -24,8 +24,8 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from odc_mlir.dialects.circle import CircleOp, NoneOp, node_of, tensor_facts, tensor_type
 from odc_mlir.dialects.circle_types import QuantRecord
 from odc_mlir.errors import OptionError
+from odc_mlir.runtime.kernels.conditions import evaluate
 from odc_mlir.support.locations import value_name
-from odc_mlir.transforms.circle.circle_fold_constants import evaluate
 from odc_mlir.transforms.common import rewriting
 from odc_mlir.transforms.common.retyping import retype
 
