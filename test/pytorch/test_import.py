@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -210,6 +212,21 @@ def test_quantised_programs_keep_their_scales() -> None:
     text = str(converted)
     assert "tensor<2x3x!quant.uniform<i8:f32, 0.05:3>>" in text
     assert "!quant.uniform<i8:f32:0, {0.01, 0.02, 0.03, 0.04}>" in text
+
+
+def test_a_file_of_a_quantised_program_is_read_in_a_new_process(tmp_path: Path) -> None:
+    """Only the process that wrote the file imported the module that declares the operators."""
+    importlib.import_module("torch.ao.quantization.fx._decomposed")
+    codes = torch.ops.quantized_decomposed
+
+    def function(module: Any, x: torch.Tensor) -> torch.Tensor:
+        rounded = codes.quantize_per_tensor(x, 0.05, 3, -128, 127, torch.int8)
+        return codes.dequantize_per_tensor(rounded, 0.05, 3, -128, 127, torch.int8) + 1.0
+
+    torch.export.save(torch.export.export(Fn(function), (torch.ones(2, 3),)), tmp_path / "model.pt2")
+    script = "import sys, odc_mlir; print(odc_mlir.load(sys.argv[1]))"
+    made = subprocess.run([sys.executable, "-c", script, tmp_path / "model.pt2"], capture_output=True, text=True)
+    assert "!quant.uniform<i8:f32, 0.05:3>" in made.stdout, made.stderr
 
 
 def rounded(x: torch.Tensor, scale: float, point: int) -> torch.Tensor:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, NameLoc, StringAttr, i32
@@ -78,6 +79,8 @@ def read_program(path: str) -> Any:
         before = {key: os.environ[key] for key in [_ONLY_TENSORS] if key in os.environ}
         os.environ[_ONLY_TENSORS] = "1"
         try:
+            with suppress(ImportError):  # declares the operators of quantised programs
+                importlib.import_module("torch.ao.quantization.fx._decomposed")
             return torch.export.load(path)
         finally:
             del os.environ[_ONLY_TENSORS]
