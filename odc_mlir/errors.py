@@ -77,6 +77,7 @@ class OdcError(Exception):
     """
 
     source: str | None = None
+    is_list = False  # whether the message lists problems, of which ``str`` must not omit any
 
     def __init__(
         self,
@@ -114,8 +115,8 @@ class OdcError(Exception):
             if value
         ]
         text = self.message + (f" ({', '.join(where)})" if where else "")
-        text += f"; {self.hint}" if self.hint else ""
-        return bounded(shortened(" ".join(printable(text).split())))
+        text = shortened(" ".join(printable(text + (f"; {self.hint}" if self.hint else "")).split()))
+        return text if self.is_list else bounded(text)
 
 
 @contextmanager

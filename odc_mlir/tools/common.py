@@ -390,7 +390,8 @@ def write_crash_file(prog: str, suffix: str, text: str) -> str | None:
 
 
 def _with_notes(text: str, error: Exception) -> str:
-    return bounded("; ".join([text, *getattr(error, "__notes__", ())]))
+    line = "; ".join([text, *getattr(error, "__notes__", ())])
+    return line if getattr(error, "is_list", False) else bounded(line)
 
 
 def _fail(prog: str, text: str, code: int, debug: bool) -> int:

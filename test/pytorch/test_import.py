@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from odc_mlir.compiler import model_bytes
 from odc_mlir.dialects.odc import states_of
 from odc_mlir.errors import ModelError, OptionError, PackageError, UnsupportedError
 from odc_mlir.runtime import Session
+from odc_mlir.tools import odc_lint
 
 
 class Fn(nn.Module):
@@ -154,22 +156,28 @@ def test_a_program_and_its_file_are_models(tmp_path: Path) -> None:
                 np.testing.assert_allclose(session.infer([x.numpy()])[0], wanted, atol=0.05)
 
 
-def test_all_that_cannot_be_converted_is_listed() -> None:
+def test_all_that_cannot_be_converted_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def function(module: Any, x: torch.Tensor) -> torch.Tensor:
         noisy = x + torch.randn(2, 3)
-        return torch.fft.rfft(noisy).abs() + torch.rand(2, 2)
+        made = torch.fft.rfft(noisy).abs() + torch.rand(2, 2) + torch.cdist(noisy, noisy)
+        return torch.lgamma(made) + torch.special.i0(made) + torch.linalg.inv(made)
 
+    program = torch.export.export(Fn(function), (torch.ones(2, 3),))
     with pytest.raises(UnsupportedError) as caught:
-        odc_mlir.from_torch(Fn(function), torch.ones(2, 3))
-    text = str(caught.value)
-    for part in (
-        "aten.randn.default",
-        "aten.rand.default",
-        "aten._fft_r2c.default",
-        "test_import.py:",
-        "draw them outside",
-    ):
-        assert part in text
+        odc_mlir.from_torch(program)
+    torch.export.save(program, tmp_path / "model.pt2")
+    assert odc_lint.main([str(tmp_path / "model.pt2")]) == 1
+    for text in (str(caught.value), capsys.readouterr().err):
+        for name in ("randn", "rand", "_fft_r2c", "_cdist_forward", "lgamma", "i0", "linalg_inv_ex"):
+            assert re.search(rf"aten\.{name}\.default at \S*test_import.py:\d+: no equivalent", text), (name, text)
+        assert "draw them outside" in text
+        assert "with_effects" not in text
+
+
+def test_a_module_with_branches_on_values_is_refused_with_its_line() -> None:
+    function = Fn(lambda m, x: x * 2 if x.sum() > 0 else x)
+    with pytest.raises(ModelError, match=r"cannot export.*\(in \S*test_import.py:\d+\)"):
+        odc_mlir.from_torch(function, torch.ones(3))
 
 
 def test_mistakes_of_the_caller(tmp_path: Path) -> None:

@@ -275,6 +275,7 @@ def sort(g: Builder, x: V, dim: int = -1, descending: bool = False, stable: bool
     return top_k(g, x, g.static(x)[dim], dim, descending)
 
 
+_TESTS = {"eq": "EQUAL", "ne": "NOT_EQUAL", "lt": "LESS", "le": "LESS_EQUAL", "gt": "GREATER", "ge": "GREATER_EQUAL"}
 _OURS = "abs ceil cos exp floor log neg relu6 round rsqrt sign sin sqrt tanh"
 
 ROWS: Mapping[str, Pattern] = rows(
@@ -293,12 +294,7 @@ ROWS: Mapping[str, Pattern] = rows(
     ("fmod.*", fmod),
     ("pow.Tensor_Tensor pow.Tensor_Scalar pow.Scalar", power),
     *((name, arithmetic(name.upper())) for name in ("maximum", "minimum", "atan2")),
-    ("eq.*", comparison("EQUAL")),
-    ("ne.*", comparison("NOT_EQUAL")),
-    ("lt.*", comparison("LESS")),
-    ("le.*", comparison("LESS_EQUAL")),
-    ("gt.*", comparison("GREATER")),
-    ("ge.*", comparison("GREATER_EQUAL")),
+    *((f"{name}.*", comparison(ours)) for name, ours in _TESTS.items()),
     *((f"logical_{name}", logical(f"LOGICAL_{name.upper()}")) for name in ("and", "or", "not")),
     ("logical_xor", logical("NOT_EQUAL")),
     *((f"bitwise_{name}.*", bitwise(name)) for name in _BITS),
@@ -313,10 +309,8 @@ ROWS: Mapping[str, Pattern] = rows(
     ("mean mean.dim", reduction("MEAN")),
     ("sum sum.dim_IntList", reduction("SUM")),
     ("prod prod.dim_int", reduction("REDUCE_PROD")),
-    ("amax max", reduction("REDUCE_MAX")),
-    ("amin min", reduction("REDUCE_MIN")),
-    ("any any.dim any.dims", reduction("REDUCE_ANY")),
-    ("all all.dim all.dims", reduction("REDUCE_ALL")),
+    *((f"a{name} {name}", reduction(f"REDUCE_{name.upper()}")) for name in ("max", "min")),
+    *((f"{name} {name}.dim {name}.dims", reduction(f"REDUCE_{name.upper()}")) for name in ("any", "all")),
     ("var.dim var.correction", variance),
     *((f"arg{name}", of_scalars(search(f"ARG_{name.upper()}"))) for name in ("max", "min")),
     *((f"{name}.dim", extreme(f"REDUCE_{name.upper()}", f"ARG_{name.upper()}")) for name in ("max", "min")),

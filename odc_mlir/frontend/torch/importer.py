@@ -47,7 +47,7 @@ def _as_model_errors(text: str, location: str = "") -> Iterator[None]:
             yield
         except Exception as error:
             reason = " ".join(str(error).split()) or type(error).__name__
-            raise ModelError(f"{text}: {reason}", location=location) from error
+            raise ModelError(f"{text}: {reason}", location=location or _source_line(str(error))) from error
 
 
 @seldom_collected()
@@ -191,7 +191,7 @@ class _Importer:
             self._problem(node, "no equivalent", reason_for(node.target))
             return self._undefined(node)
         self.g.begin(node, name := _name_of(node))
-        if place := _source_line_of(node):
+        if place := _source_line(node.meta.get("stack_trace")):
             self.lines[name] = place
         try:
             options = {key: self._value(item) for key, item in node.kwargs.items()}
@@ -247,7 +247,12 @@ class _Importer:
         return places
 
     def _problem(self, node: Any, text: str, hint: str) -> None:
-        self.problems.append((str(node.target), _source_line_of(node), f"{text}; {hint}" if hint else text))
+        operator, place = str(node.target), _source_line(node.meta.get("stack_trace"))
+        if operator == "with_effects":  # PyTorch's wrapper of an operator, often a check of a result of the same line
+            if any(place == known for _, known, _ in self.problems):
+                return
+            operator = str(node.args[1])
+        self.problems.append((operator, place, f"{text}; {hint}" if hint else text))
 
 
 def _joint_error(problems: list[tuple[str, str, str]]) -> UnsupportedError:
@@ -257,11 +262,11 @@ def _joint_error(problems: list[tuple[str, str, str]]) -> UnsupportedError:
     lines = []
     for (operator, text), places in found.items():
         distinct = sorted({place for place in places if place})
-        more = f" and {len(distinct) - 3} more lines" if len(distinct) > 3 else ""
-        where = f" at {', '.join(distinct[:3])}{more}" if distinct else ""
-        lines.append(f"{operator}{where}: {text}")
+        lines.append(f"{operator}{' at ' * bool(distinct)}{', '.join(distinct)}: {text}")
     count = f"{len(found)} operators of the program cannot be converted: " if len(found) > 1 else ""
-    return UnsupportedError(count + "; ".join(lines))
+    error = UnsupportedError(count + "; ".join(lines))
+    error.is_list = True
+    return error
 
 
 def _array(tensor: Any) -> Any:
@@ -278,12 +283,12 @@ def _name_of(node: Any) -> str:
     return f"{path}/{node.name}" if path and own and not path.startswith("_") else str(node.name)
 
 
-def _source_line_of(node: Any) -> str:
-    """Return file and line of the innermost call outside of PyTorch, or "".
+def _source_line(trace: str | None) -> str:
+    """Return file and line of the innermost call of a stack trace outside of PyTorch, or "".
 
     Files of packages are relative to the packages' folder, all other files to the current folder.
     """
-    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
+    frames = _FRAME.findall(trace or "")
     inside = os.path.join(_PACKAGES, "torch", "")
     own = [frame for frame in frames if inside not in frame[0] and not frame[0].startswith("torch/")]
     file, line = (own or frames or [("", "")])[-1]

@@ -129,11 +129,6 @@ def filled(g: Builder, size: Extents, value: float = 0, **options: Any) -> Any:
     return g.constant(np.full(size, g.array(number), DTYPES[g.out_dtype].numpy))  # type: ignore[arg-type]
 
 
-def fill_tensor(g: Builder, x: V, value: V, *rest: Any) -> Any:
-    """Broadcast ``value`` to the shape of ``x``."""
-    return g.broadcast(g.cast(value, g.out_dtype), g.dims(x))
-
-
 def arange(g: Builder, *ends: Operand, **options: Any) -> Any:
     """Return a range of numbers."""
     dtype = g.out_dtype
@@ -328,7 +323,7 @@ ROWS: Mapping[str, Pattern] = rows(
     (f"{_CHECKS} _assert_tensor_metadata", lambda g, *rest, **options: None),
     ("native_dropout", lambda g, x, p, train: refuse_random(g) if train else (x, None)),
     ("_to_copy to.dtype to.dtype_layout", lambda g, x, *rest, **options: g.cast(x, g.out_dtype)),
-    ("copy", fill_tensor),
+    ("copy", lambda g, x, value, *rest: g.broadcast(g.cast(value, g.out_dtype), g.dims(x))),
     ("view reshape _unsafe_view", view),
     ("unsqueeze", unsqueeze),
     ("squeeze squeeze.dim squeeze.dims", squeeze),
