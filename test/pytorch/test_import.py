@@ -174,6 +174,25 @@ def test_all_that_cannot_be_converted_is_listed(tmp_path: Path, capsys: pytest.C
         assert "with_effects" not in text
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda m, x: x + 2**40,
+        lambda m, x: torch.where(x > 1, x, -(2**31) - 1),
+        lambda m, x: x < 2**31,
+        lambda m, x: torch.full_like(x, 2**33) + x,
+    ],
+)
+def test_constants_beyond_32_bits_are_refused(function: Any) -> None:
+    with pytest.raises(UnsupportedError, match=r"a constant has the value -?\d{10,}, which is no "):
+        odc_mlir.from_torch(Fn(function), torch.arange(3))
+
+
+def test_limits_of_64_bits_become_those_of_32_bits() -> None:
+    module = Fn(lambda m, x: torch.where(x > 1, x, torch.iinfo(torch.int64).max).amin(0))
+    assert run(odc_mlir.from_torch(module, torch.arange(4)), torch.arange(4, dtype=torch.int32))[0] == 2
+
+
 def test_a_module_with_branches_on_values_is_refused_with_its_line() -> None:
     function = Fn(lambda m, x: x * 2 if x.sum() > 0 else x)
     with pytest.raises(ModelError, match=r"cannot export.*\(in \S*test_import.py:\d+\)"):

@@ -173,10 +173,13 @@ class Builder:
         return self.add(UndefinedOp(tensor_type(dtype, shape_of(example))), "undefined")
 
     def number(self, value: float, dtype: str) -> SSAValue:
-        """Return a scalar, clamped to the range of an integer type."""
+        """Return a scalar. Limits of 64-bit integers and larger numbers become limits of a narrower integer type."""
         kind = DTYPES[dtype].numpy
         if kind.kind in "iu":
-            value = int(min(max(value, np.iinfo(kind).min), np.iinfo(kind).max))
+            fitting = int(min(max(value, np.iinfo(kind).min), np.iinfo(kind).max))
+            if not -1 < value - fitting < 1 and abs(value) < 2**63 - 1:
+                raise UnsupportedError(f"a constant has the value {value}, which is no {dtype}")
+            value = fitting
         return self.constant(np.array(value, kind))
 
     def ints(self, values: Sequence[Extent]) -> SSAValue:
