@@ -155,7 +155,8 @@ class _Trials:
         best = self._cut(TrialPlan()) if self.planner is None else self._striped(self.planner.front)
         if not isinstance(best, _Trial):
             return best.attributes if isinstance(best, TrialPlan) else {}
-        best = self._better(best, map(TrialPlan, self.fused), misses=len(self.fused))
+        if not self.thrifty:
+            best = self._better(best, map(TrialPlan, self.fused), misses=len(self.fused))
         fewest, limited = self.job.choice.prefer == FEWEST_CYCLES, self.planner is not None
         prefetched = self.job.memory == "flash" and not self.thrifty and (fewest or limited)
         tuned = self._prefetched(best) if prefetched else best

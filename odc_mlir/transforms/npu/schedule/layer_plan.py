@@ -206,23 +206,22 @@ class Balancer:
 
     def __init__(self, constant_bytes: int, target: Target, memory: MemoryMode) -> None:
         self.constant_bytes, self._port = constant_bytes, ports(target, memory)
-        self._cheapest: dict[tuple[int, float], TilingChoice] = {}  # by the id of the front, which planners keep
+        self._cheapest: dict[int, list[TilingChoice]] = {}  # for each price, by the id of the front that planners keep
 
     def choose(self, fronts: Sequence[tuple[TilingChoice, ...]]) -> tuple[list[TilingChoice], float]:
         """Return one tiling per layer for the price of program fetch with the lowest total cost, and that cost."""
-        plans = [[self._choice(front, price) for front in fronts] for price in PRICES]
-        return min(((plan, self._score(plan)) for plan in plans), key=lambda scored: scored[1])
-
-    def _choice(self, front: tuple[TilingChoice, ...], price: float) -> TilingChoice:
-        key = id(front), price
-        if key not in self._cheapest:
-            byte_cycles = price / self._port.constants.bytes_per_cycle
-            self._cheapest[key] = min(front, key=lambda choice: choice.cycles + byte_cycles * choice.program_bytes)
-        return self._cheapest[key]
+        width = self._port.constants.bytes_per_cycle
+        for front in fronts:
+            if id(front) not in self._cheapest:
+                costs = [[choice.cycles + price / width * choice.program_bytes for choice in front] for price in PRICES]
+                self._cheapest[id(front)] = [front[cost.index(min(cost))] for cost in costs]
+        plans = [[self._cheapest[id(front)][number] for front in fronts] for number in range(len(PRICES))]
+        return min([(plan, self._score(plan)) for plan in plans], key=lambda scored: scored[1])
 
     def _score(self, plan: Sequence[TilingChoice]) -> float:
         width = self._port.constants.bytes_per_cycle
-        cycles, program = sum(choice.cycles for choice in plan), sum(choice.program_bytes for choice in plan) / width
+        cycles = sum([choice.cycles for choice in plan])
+        program = sum([choice.program_bytes for choice in plan]) / width
         if not self._port.staged:
             return cycles + program
         fetched = program + self.constant_bytes / width

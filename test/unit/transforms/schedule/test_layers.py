@@ -249,7 +249,8 @@ def residual(body: Body) -> SSAValue:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("size", [4, 33])
 def test_networks(size: int, target: str, memory: str) -> None:
-    counters = check(make_module(residual, (1, size, size, 5), target=target, memory=memory))
+    # Stripes would compute some rows twice.
+    counters = check(make_module(residual, (1, size, size, 5), target=target, memory=memory, prefer="compile-time"))
     pixels = size * size
     products = 9 * 5 * 24 + 24 * 48 + 9 * 48 + 48 * 24
     assert counters.macs_useful == pixels * products + 24 * 10

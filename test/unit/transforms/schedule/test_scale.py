@@ -15,7 +15,7 @@ from odc_mlir import compiler, loading
 SMALL, LARGE = 8, 24
 SLACK = 1.5  # squares would make it 3
 # Leaving out one resident after the other looks at all layers again: a square, of what takes microseconds.
-PLANNER = {f"transforms/npu/schedule/{name}.py" for name in ("residents", "resident_plan", "window_tiling")}
+PLANNER = {f"transforms/npu/schedule/{name}.py" for name in ("residents", "layer_plan", "window_tiling")}
 
 
 def calls(model: bytes) -> Counter[str]:
