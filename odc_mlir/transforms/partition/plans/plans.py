@@ -281,15 +281,13 @@ class _PlacementSearch:
         self._improve(start)
         allowed = [plan for plan in self.seen.values() if self._allowed(plan)]
         allowed = allowed or [self.placement(start)]  # operators that the user places on the NPU may violate the bounds
-        fastest = min(allowed, key=lambda plan: plan.ns)
-        chosen = fastest
+        chosen = fastest = min(allowed, key=lambda plan: plan.ns)
         if self.prefer == "memory":
             near = [plan for plan in allowed if plan.ns <= fastest.ns * MEMORY_SLACK]
             chosen = min(near, key=lambda plan: (plan.bytes, plan.ns))
         if strategy == "supported":
             chosen = all_supported
-        others = [plan for plan in self.seen.values() if plan.on_npu != chosen.on_npu]
-        runner_up = min(others, key=lambda plan: plan.ns, default=None)
+        runner_up = min((p for p in self.seen.values() if p.on_npu != chosen.on_npu), key=lambda p: p.ns, default=None)
         reasons = {} if strategy == "supported" else self._reasons(chosen)
         return PlacementChoice(chosen, runner_up, reasons, all_host, all_supported)
 
@@ -385,7 +383,12 @@ class _PlacementSearch:
     def _moves(self, plan: CostedPlacement) -> list[tuple[int, ...]]:
         whole = [tuple(self._units_of(segment)) for segment in plan.segments]
         edges = [(n,) for n in self._edge_units(plan) if self.able[n] and not self.pinned[n]]
-        return [numbers for numbers in whole if len(numbers) > 1] + edges
+        # Operators that only the host reads may together split a segment.
+        items, on_npu = self.problem.items, plan.on_npu
+        read = self.problem.results.union(*[item.reads for item, npu in zip(items, on_npu, strict=True) if npu])
+        units = [(n, self.problem.units[n]) for (n,) in edges]
+        alone = tuple(n for n, u in units if on_npu[u[0]] and read.isdisjoint(t for i in u for t in items[i].writes))
+        return [numbers for numbers in (*whole, alone) if len(numbers) > 1] + edges
 
     def _edge_units(self, plan: CostedPlacement) -> list[int]:
         """Return the units that exchange a tensor with the other side, or with inputs and outputs."""

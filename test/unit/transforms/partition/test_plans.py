@@ -94,6 +94,16 @@ def test_the_edge_of_a_segment_may_be_cut_off() -> None:
     assert result.reasons[1] == "cost: on the NPU an inference would take 0.05 ms longer"
 
 
+def test_operators_that_only_the_host_reads_move_together() -> None:
+    """Each of them alone, before the host's operator, makes two segments of one."""
+    large, small, host_ns = OperatorCost(10, 1, 1), OperatorCost(5, 1, 1), 0.4 * HOST.switch_ns
+    found = [Item(1e6, large, (0,), (1,)), Item(host_ns, small, (0,), (2,)), Item(host_ns, small, (0,), (3,))]
+    found += [Item(5, None, (2, 3), (4,)), Item(1e6, large, (1, 4), (5,))]
+    result = choose(problem(found), Bounds())
+    assert result.chosen.on_npu == (True, False, False, False, True)
+    assert len(result.chosen.segments) == 1
+
+
 def test_units_move_together() -> None:
     result = choose(problem(chain((1e6, 10), (5, 50_000)), [(0, 1)]), Bounds())
     assert result.chosen.on_npu == (True, True)
