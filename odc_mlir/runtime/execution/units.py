@@ -70,9 +70,10 @@ class Variants:
 
     def get(self, index: int, shapes: OperandShapes) -> Variant:
         """Return operator ``index`` for operands of ``shapes``. Raises ModelError if the operator rejects these."""
-        kept, item = self._kept[index], self.graph.nodes[index]
+        kept = self._kept[index]
         variant = kept.get(shapes)
         if variant is None:
+            item = self.graph.nodes[index]
             operands = [
                 info if info is None or info.shape == shape else replace(info, shape=shape)
                 for info, shape in zip(item.node.operands, shapes, strict=True)

@@ -47,10 +47,7 @@ def byte_products(node: Node) -> int:
     return node.macs * math.prod(factor.info.numpy.itemsize for factor in factors if factor.dtype == "int16")
 
 
-_PASS_STATES = (
-    *("RESHAPE", "TRANSPOSE", "BROADCAST_TO", "SLICE", "STRIDED_SLICE", "SPLIT", "CONCATENATION"),
-    "DYNAMIC_UPDATE_SLICE",
-)
+_MOVES = ("RESHAPE", "TRANSPOSE", "BROADCAST_TO", "SLICE", "STRIDED_SLICE", "SPLIT", "CONCATENATION")
 
 
 def state_bytes(graph: Graph, step: SegmentStep, tensors: Sequence[TensorInfo]) -> int:
@@ -72,7 +69,7 @@ def state_bytes(graph: Graph, step: SegmentStep, tensors: Sequence[TensorInfo]) 
         for state, count in [left[index] for index in item.inputs if index in left]:
             if kind in ("BATCH_MATMUL", "FULLY_CONNECTED"):
                 read[state] = max(read[state], count)
-            elif kind in _PASS_STATES:
+            elif kind in (*_MOVES, "DYNAMIC_UPDATE_SLICE"):
                 left |= {index: (state, min(count, sizes[index]) - updated) for index in made}
     return sum(written.values()) + read.total()
 

@@ -100,8 +100,10 @@ def _island(last: CircleOp, kinds: Sequence[str], *, shared: bool) -> Island | N
 
 def is_inside(op: CircleOp) -> bool:
     """Return whether ``op`` computes floats, which the NPU supports only in islands, or a truth inside of an island."""
-    if not _computes_real_or_truth(op) or rewriting.is_real(op.results[0]):
-        return _computes_real_or_truth(op)
+    if not _computes_real_or_truth(op):
+        return False
+    if rewriting.is_real(op.results[0]):
+        return True
     reader: Operation = op
     while isinstance(reader, CircleOp) and _computes_real_or_truth(reader) and reader.results[0].uses:
         reader = next(iter(reader.results[0].uses)).operation
