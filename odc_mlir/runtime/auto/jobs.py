@@ -281,6 +281,7 @@ class Supervisor:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
+            bufsize=0,  # a buffer would be written again, and fail again, when the pipe of an ended process is closed
             env=isolated_environment(**ONE_BLAS_THREAD),
             cwd=os.path.abspath(os.sep),  # until the process has created its own folder
             start_new_session=True,
@@ -294,7 +295,6 @@ class Supervisor:
                 if process.stdin is not None and process.stdout is not None:
                     with suppress(BrokenPipeError):
                         process.stdin.write(self.job.to_json().encode() + b"\n")
-                        process.stdin.flush()
                     self._has_job = True
                     if self._released.is_set():
                         self._say_released()

@@ -79,6 +79,22 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     assert log(tmp_path) == ["begin", "end"] * 6
 
 
+class EndedProcess(subprocess.Popen[bytes]):
+    """A process that has ended when its constructor returns."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+
+
+def test_a_process_that_ends_before_it_reads_its_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Supervisor, "command", (sys.executable, "-c", "raise SystemExit('no disk')"))
+    monkeypatch.setattr(subprocess, "Popen", EndedProcess)
+    endings: list[Ending] = []
+    assert start(job(tmp_path), endings).join(60)
+    assert endings == [Ending("the background process ended with code 1 after the step 'start': no disk")]
+
+
 def test_a_setting_allows_more(tmp_path: Path) -> None:
     endings: list[Ending] = []
     started = [start(job(tmp_path, number, processes=2), endings) for number in range(3)]
