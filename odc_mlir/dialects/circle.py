@@ -59,20 +59,20 @@ from odc_mlir.dialects.circle_options import (
 from odc_mlir.dialects.circle_types import (
     NONE_TYPE,
     OPAQUE_TYPES,
-    BlobAttr,
-    QParamsAttr,
-    QuantRecord,
-    TensorAttr,
     TensorFacts,
     axis_mismatch,
     pack_values,
     parse_values,
     sparsity_record,
-    tensor_facts,
-    tensor_type,
     values_text,
     with_shape,
 )
+from odc_mlir.dialects.circle_types import BlobAttr as BlobAttr
+from odc_mlir.dialects.circle_types import QParamsAttr as QParamsAttr
+from odc_mlir.dialects.circle_types import QuantRecord as QuantRecord
+from odc_mlir.dialects.circle_types import TensorAttr as TensorAttr
+from odc_mlir.dialects.circle_types import tensor_facts as tensor_facts
+from odc_mlir.dialects.circle_types import tensor_type as tensor_type
 from odc_mlir.errors import ModelError
 from odc_mlir.formats.circle.schema import circle_schema
 from odc_mlir.ops import all_specs, get
@@ -86,30 +86,6 @@ from odc_mlir.support.blob import Blob, BlobResources
 from odc_mlir.support.locations import name_loc, op_name, value_name
 
 LOG = logging.getLogger(__name__)
-
-__all__ = [
-    "KNOWN",
-    "BlobAttr",
-    "Circle",
-    "CircleOp",
-    "ConstOp",
-    "NoneOp",
-    "QParamsAttr",
-    "QuantRecord",
-    "TensorAttr",
-    "UndefinedOp",
-    "VariableOp",
-    "find_operation",
-    "freeze_known",
-    "has_unresolved_operand",
-    "info_of",
-    "is_known",
-    "node_of",
-    "op_class",
-    "operator_names",
-    "tensor_facts",
-    "tensor_type",
-]
 
 UNVERIFIED = "circle.unverified"
 """Attribute of an imported operator that breaks a rule of the operator table. Its value is the rule.

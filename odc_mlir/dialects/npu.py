@@ -25,82 +25,41 @@ from odc_mlir.dialects.npu_base import (
     KINDS,
     TENSOR,
     ZERO,
-    ChannelsAttr,
-    CodeType,
-    ElementwiseKind,
     ElementwiseKindAttr,
-    Int,
-    Ints,
-    NpuTensorOp,
-    PoolKind,
-    ReduceKind,
     ReduceKindAttr,
-    ResizeKind,
-    ScaleAttr,
-    SigmoidKind,
     SigmoidKindAttr,
     broadcast,
-    code_range,
-    dtype_of,
-    ints,
-    item_bytes,
     same_shape,
-    shape_of,
-    size_bytes,
 )
-from odc_mlir.dialects.npu_layers import (
-    ArgMaxOp,
-    ConvOp,
-    GatherOp,
-    LstmOp,
-    MatmulOp,
-    MoveOp,
-    PadOp,
-    PoolOp,
-    ResizeOp,
-    UpdateOp,
-)
+from odc_mlir.dialects.npu_base import ChannelsAttr as ChannelsAttr
+from odc_mlir.dialects.npu_base import CodeType as CodeType
+from odc_mlir.dialects.npu_base import ElementwiseKind as ElementwiseKind
+from odc_mlir.dialects.npu_base import Int as Int
+from odc_mlir.dialects.npu_base import Ints as Ints
+from odc_mlir.dialects.npu_base import NpuTensorOp as NpuTensorOp
+from odc_mlir.dialects.npu_base import PoolKind as PoolKind
+from odc_mlir.dialects.npu_base import ReduceKind as ReduceKind
+from odc_mlir.dialects.npu_base import ResizeKind as ResizeKind
+from odc_mlir.dialects.npu_base import ScaleAttr as ScaleAttr
+from odc_mlir.dialects.npu_base import SigmoidKind as SigmoidKind
+from odc_mlir.dialects.npu_base import code_range as code_range
+from odc_mlir.dialects.npu_base import dtype_of as dtype_of
+from odc_mlir.dialects.npu_base import ints as ints
+from odc_mlir.dialects.npu_base import item_bytes as item_bytes
+from odc_mlir.dialects.npu_base import shape_of as shape_of
+from odc_mlir.dialects.npu_base import size_bytes as size_bytes
+from odc_mlir.dialects.npu_layers import ArgMaxOp as ArgMaxOp
+from odc_mlir.dialects.npu_layers import ConvOp as ConvOp
+from odc_mlir.dialects.npu_layers import GatherOp as GatherOp
+from odc_mlir.dialects.npu_layers import LstmOp as LstmOp
+from odc_mlir.dialects.npu_layers import MatmulOp as MatmulOp
+from odc_mlir.dialects.npu_layers import MoveOp as MoveOp
+from odc_mlir.dialects.npu_layers import PadOp as PadOp
+from odc_mlir.dialects.npu_layers import PoolOp as PoolOp
+from odc_mlir.dialects.npu_layers import ResizeOp as ResizeOp
+from odc_mlir.dialects.npu_layers import UpdateOp as UpdateOp
 from odc_mlir.isa.fields import LARGEST_SHIFT, LUT_ENTRIES, SIGMOID_TABLE_BYTES, WIDE_LUT_BYTES
 from odc_mlir.targets import NUMBER_TYPES
-
-__all__ = [
-    "ArgMaxOp",
-    "ChannelsAttr",
-    "CodeType",
-    "ConstantOp",
-    "ConvOp",
-    "ElementwiseKind",
-    "ElementwiseOp",
-    "GatherOp",
-    "Int",
-    "Ints",
-    "LstmOp",
-    "LutOp",
-    "MatmulOp",
-    "MoveOp",
-    "NpuTensorOp",
-    "PadOp",
-    "PoolKind",
-    "PoolOp",
-    "ReduceKind",
-    "ReduceOp",
-    "ReshapeOp",
-    "ResizeKind",
-    "ResizeOp",
-    "ScaleAttr",
-    "ScaleOp",
-    "SigmoidKind",
-    "SigmoidOp",
-    "SoftmaxOp",
-    "UpdateOp",
-    "code_range",
-    "dialect",
-    "dtype_of",
-    "ints",
-    "item_bytes",
-    "shape_of",
-    "size_bytes",
-]
 
 
 @irdl_op_definition
