@@ -323,7 +323,11 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
         (X, [truth(2)], torch.tensor(7.0)),
         (whole(5), [torch.tensor([3, 1])], whole(2)),
     ],
-    "index_copy.default": [(X, 1, torch.tensor([2, 0]), real(2, 2, 4)), (X, 0, torch.tensor([1]), real(1, 3, 4))],
+    "index_copy.default": [
+        (X, 1, torch.tensor([2, 0, 2]), real(2, 3, 4)),
+        (X, 0, torch.tensor([1]), real(1, 3, 4)),
+        (real(80, 2), 0, torch.arange(79, 9, -1), real(70, 2)),
+    ],
     "scatter.src": [
         (X, 1, torch.tensor([[[0, 2]], [[1, 0]]]), real(2, 1, 3)),
         (real(3, 5), 0, torch.tensor([[0, 1, 2, 0, 1]]), real(1, 5)),

@@ -38,19 +38,20 @@ class Decoder(nn.Module):
         self.keys.index_copy_(1, place, key)
         self.values.index_copy_(1, place, value)
         parts = [item.view(1, -1, HEADS, WIDTH // HEADS).transpose(1, 2) for item in (query, self.keys, self.values)]
-        mask = torch.arange(POSITIONS) <= place
-        y = F.scaled_dot_product_attention(*parts, attn_mask=mask[None, None, None])
-        return x + self.out(y.transpose(1, 2).reshape(1, 1, WIDTH))
+        mask = torch.arange(POSITIONS) <= place[:, None]
+        y = F.scaled_dot_product_attention(*parts, attn_mask=mask[None, None])
+        return x + self.out(y.transpose(1, 2).reshape(1, -1, WIDTH))
 
 
-@pytest.mark.parametrize(("make", "states"), [(StreamingGru, 1), (Decoder, 2)])
-def test_changed_buffers_stay_on_the_npu(make: type[nn.Module], states: int) -> None:
+@pytest.mark.parametrize(("make", "states", "rows"), [(StreamingGru, 1, 1), (Decoder, 2, 1), (Decoder, 2, 4)])
+def test_changed_buffers_stay_on_the_npu(make: type[nn.Module], states: int, rows: int) -> None:
     torch.manual_seed(0)
     module, random = make().eval(), np.random.default_rng(0)
     samples = [
-        [random.standard_normal((1, 1, WIDTH)).astype(np.float32), np.array([i], np.int32)] for i in range(POSITIONS)
+        [random.standard_normal((1, rows, WIDTH)).astype(np.float32), np.arange(i, i + rows, dtype=np.int32)]
+        for i in range(0, POSITIONS, rows)
     ]
-    converted = odc_mlir.from_torch(module, (torch.zeros(1, 1, WIDTH), torch.tensor([0])))
+    converted = odc_mlir.from_torch(module, (torch.zeros(1, rows, WIDTH), torch.arange(rows)))
     quantised = odc_mlir.quantize(
         converted, scheme="int8", calibration=samples, target="npu-256", io="quantized", help=False
     ).model

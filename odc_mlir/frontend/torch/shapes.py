@@ -19,6 +19,7 @@ from odc_mlir.ops.dtypes import DTYPES
 Extents = Sequence[Extent]
 
 _LAST = (1 << 31) - 1  # end of a slice without a limit
+_MOST_UPDATES = 64  # rows of a cache that an operator updates one by one
 
 
 def view(g: Builder, x: V, size: Extents) -> Any:
@@ -196,7 +197,7 @@ def _replaced(g: Builder, x: V, places: V, updates: V, accumulate: bool) -> Any:
 
 
 def index_put(g: Builder, x: V, indices: Sequence[V | None], values: V, accumulate: bool = False) -> Any:
-    """Convert ``x[i, :, j] = values``. A single index along one axis becomes an update of a slice."""
+    """Convert ``x[i, :, j] = values``. Few indices along one axis become updates of slices."""
     given, values = [item for item in indices if item is not None], g.cast(values, g.dtype(x))
     if len(given) == 1 and g.dtype(given[0]) == "bool" and math.prod(g.static(values)) == 1:
         mask = given[0]
@@ -204,10 +205,14 @@ def index_put(g: Builder, x: V, indices: Sequence[V | None], values: V, accumula
         return where(g, g.reshape(mask, [*g.dims(mask), *ones]), g.reshape(values, []), x)
     found = _given_indices(g, indices)
     axes, shape = [axis for axis, _ in found], g.static(x)
-    if len(found) == 1 and not accumulate and math.prod(g.static(found[0][1])) == 1:
-        part = [1 if axis == axes[0] else extent for axis, extent in enumerate(shape)]
-        place = _wrapped(g, g.reshape(found[0][1], []), shape[axes[0]])
-        return _update(g, x, g.broadcast(values, part), axes[0], place)
+    count = math.prod(g.static(found[0][1]))
+    if len(found) == 1 and not accumulate and (count == 1 or (g.rank(found[0][1]) == 1 and count <= _MOST_UPDATES)):
+        part = [count if axis == axes[0] else extent for axis, extent in enumerate(shape)]
+        places, values = _wrapped(g, g.reshape(found[0][1], [count]), shape[axes[0]]), g.broadcast(values, part)
+        for i in range(count):
+            place = g.reshape(cut(g, places, 0, i, i + 1), [])
+            x = _update(g, x, cut(g, values, axes[0], i, i + 1), axes[0], place)
+        return x
     places = _coordinates(g, [item for _, item in found], [shape[axis] for axis in axes])
     order, back = _order(g, x, axes, g.rank(places) - 1)
     wanted = [*g.static(places)[:-1], *(shape[axis] for axis in order[len(axes) :])]
