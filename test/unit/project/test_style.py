@@ -47,7 +47,7 @@ LINE_BUDGETS = {
     "transforms": 1_520,
     "support": 1_000,
     "frontend": 880,
-    "frontend/torch": 1960,
+    "frontend/torch": 1_960,
     "explore": 820,
     "targets": 700,
     "editing": 720,
