@@ -203,11 +203,9 @@ class NpuFunctions(InterpreterFunctions):
         in_zero, result = _integer(op.in_zero), storage(op.output)
         low, high = npu.code_range(npu.dtype_of(op.input))
         largest = high - low  # bounds |x - zero point|
-        if op.depthwise:
-            lines = convolution.depthwise_filter(weights, largest, sums=sums_dtype)
-            return (convolution.depthwise(x, lines, window, in_zero=in_zero, finish=finish, dtype=result),)
-        matrix = convolution.conv_filter(weights, largest, sums=sums_dtype)
-        return (convolution.conv2d(x, matrix, window, in_zero=in_zero, finish=finish, dtype=result),)
+        prepare = convolution.depthwise_filter if op.depthwise else convolution.conv_filter
+        prepared = prepare(weights, largest, sums=sums_dtype)
+        return (convolution.conv2d(x, prepared, window, in_zero=in_zero, finish=finish, dtype=result),)
 
     @impl(npu.MatmulOp)
     def run_matmul(self, interpreter: Interpreter, op: npu.MatmulOp, args: PythonValues) -> PythonValues:

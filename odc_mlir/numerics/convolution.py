@@ -71,6 +71,26 @@ class ConvFilter:
     def sums(self) -> np.dtype[Any]:
         return self.groups[0].sums
 
+    def tiling(self, shape: tuple[int, ...], window: Window) -> _ResultTiling:
+        """Return the tiles of the result for inputs of ``shape``."""
+        taps = window.kernel[0] * window.kernel[1] * shape[3]
+        return _tiling(shape[:3], window, _pixels(self.dtype.itemsize * (taps + self.out_channels)))
+
+    def sums_of_taps(self, taps: NDArray[Any]) -> NDArray[Any]:
+        """Return sums ``[pixels, O]`` of taps ``[n, h, w, kh, kw, C]``."""
+        pixels, step = math.prod(taps.shape[:3]), self.in_channels
+        if len(self.groups) == 1:
+            return self.groups[0].exact(taps.reshape(pixels, -1))
+        sums = [
+            matrix.exact(taps[..., g * step : (g + 1) * step].reshape(pixels, -1))
+            for g, matrix in enumerate(self.groups)
+        ]
+        return np.concatenate(sums, axis=1)
+
+    def tile_sums(self, x: NDArray[Any], window: Window, shape: tuple[int, int, int]) -> NDArray[Any]:
+        """Return sums ``[pixels, O]`` of one padded tile."""
+        return self.sums_of_taps(tap_view(x, window, shape))
+
 
 @dataclass(frozen=True, slots=True)
 class DepthwiseFilter:
@@ -83,6 +103,51 @@ class DepthwiseFilter:
     @property
     def kernel(self) -> Pair:
         return int(self.weights.shape[0]), int(self.weights.shape[1])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.weights.dtype
+
+    @property
+    def out_channels(self) -> int:
+        return int(self.weights.shape[2])
+
+    def tiling(self, shape: tuple[int, ...], window: Window) -> _ResultTiling:
+        """Return the tiles of the result for inputs of ``shape``."""
+        # The input, copies of its phases, and sums should stay in the cache.
+        return _tiling(shape[:3], window, _pixels(6 * self.dtype.itemsize * self.out_channels))
+
+    def sums_of_taps(self, taps: NDArray[Any]) -> NDArray[Any]:
+        """Return sums ``[n, h, w, C*M]`` of taps ``[n, h, w, kh, kw, C]``."""
+        return _channel_sums(np.repeat(taps, self.out_channels // taps.shape[5], axis=5), self.weights)
+
+    def tile_sums(self, x: NDArray[Any], window: Window, shape: tuple[int, int, int]) -> NDArray[Any]:
+        """Return sums ``[n, h, w*C*M]`` or ``[n, h, w, C*M]`` of one padded tile.
+
+        Numpy calls process elements that are contiguous in input, weights and result. With stride 1, these are the
+        elements of a row of results. With a larger stride, these are the channels. For few channels, these are the
+        columns of one phase modulo the stride.
+        """
+        sx, dx = window.stride[1], window.dilation[1]
+        channels = self.out_channels
+        if channels != x.shape[3]:
+            x = np.repeat(x, channels // x.shape[3], axis=3)
+        if x.strides[2:] != (channels * x.itemsize, x.itemsize):
+            x = np.ascontiguousarray(x)
+        if sx == 1:
+            return _row_sums(x, self.repeated(shape[2]), window, shape, dx)
+        if channels >= _LONG_RUN:
+            return _channel_sums(tap_view(x, window, shape), self.weights)
+        repeated, total = self.repeated(shape[2]), None
+        for phase in range(min(sx, window.extent[1])):
+            columns = [kx for kx in range(window.kernel[1]) if (kx * dx) % sx == phase]
+            part = np.ascontiguousarray(x[:, :, phase::sx]) if columns else x
+            for kx in columns:
+                first = (kx * dx) // sx
+                sums = _row_sums(part[:, :, first:], repeated[:, kx : kx + 1], window, shape, 1)
+                total = sums if total is None else np.add(total, sums, out=total)
+        assert total is not None  # a kernel has at least one column
+        return total
 
     def repeated(self, columns: int) -> NDArray[Any]:
         """Return the weights for a row of ``columns`` results, ``[kh, kw, columns*C*M]``. The last result is cached."""
@@ -244,30 +309,17 @@ def _taps_apart(x: NDArray[Any], tile: ResultTile, window: Window, in_zero: int,
     return taps
 
 
-def _conv_tiling(image: tuple[int, int, int], weights: ConvFilter, window: Window, channels: int) -> _ResultTiling:
-    taps = window.kernel[0] * window.kernel[1] * channels
-    return _tiling(image, window, _pixels(weights.dtype.itemsize * (taps + weights.out_channels)))
-
-
-def _depthwise_tiling(image: tuple[int, int, int], weights: DepthwiseFilter, window: Window) -> _ResultTiling:
-    # The input, copies of its phases, and sums should stay in the cache.
-    return _tiling(image, window, _pixels(6 * weights.weights.itemsize * int(weights.weights.shape[2])))
-
-
 def single_tile(
     shape: tuple[int, int, int, int], weights: ConvFilter | DepthwiseFilter, window: Window
 ) -> ResultTile | None:
     """Return the only tile of a convolution of inputs of ``shape``, or None if there are several."""
-    if isinstance(weights, DepthwiseFilter):
-        tiles = _depthwise_tiling(shape[:3], weights, window).tiles
-    else:
-        tiles = _conv_tiling(shape[:3], weights, window, shape[3]).tiles
+    tiles = weights.tiling(shape, window).tiles
     return tiles[0] if len(tiles) == 1 else None
 
 
 def conv2d(
     x: NDArray[Any],
-    weights: ConvFilter,
+    weights: ConvFilter | DepthwiseFilter,
     window: Window,
     *,
     in_zero: int = 0,
@@ -276,104 +328,27 @@ def conv2d(
 ) -> NDArray[Any]:
     """Return sums ``[N, OH, OW, O]`` of a convolution of ``x [N, H, W, C]``, converted by ``finish``.
 
-    ``finish`` maps sums ``[pixels, O]`` of each tile to results of ``dtype`` while the tile is in the cache.
+    ``finish`` maps sums ``[pixels, O]`` of each tile to results of ``dtype`` while the tile is in the cache. Result
+    channel ``c*M + m`` of a depthwise filter reads channel ``c``.
     """
-    compute, channels = weights.dtype, weights.out_channels
-    tiling = _conv_tiling(x.shape[:3], weights, window, x.shape[3])
+    channels, kind, tiling = weights.out_channels, np.dtype(dtype or weights.sums), weights.tiling(x.shape, window)
 
     def results(tile: ResultTile) -> NDArray[Any]:
-        taps = _taps_apart(x, tile, window, in_zero, compute)
+        taps = _taps_apart(x, tile, window, in_zero, weights.dtype)
         if taps is None:
-            taps = tap_view(_input_of(x, tile, in_zero, compute), window, tile.shape)
-        return _finished(_tile_sums(taps, weights), weights.sums, finish)
+            sums = weights.tile_sums(_input_of(x, tile, in_zero, weights.dtype), window, tile.shape)
+        else:
+            sums = weights.sums_of_taps(taps)
+        whole = narrow(sums.reshape(math.prod(tile.shape), channels), weights.sums)
+        return finish(whole) if finish else whole
 
-    return _assemble(tiling, channels, np.dtype(dtype or weights.sums), results)
-
-
-def _assemble(
-    tiling: _ResultTiling, channels: int, dtype: np.dtype[Any], results: Callable[[ResultTile], NDArray[Any]]
-) -> NDArray[Any]:
     shape = (*tiling.shape, channels)
     if len(tiling.tiles) == 1:
-        return results(tiling.tiles[0]).astype(dtype, copy=False).reshape(shape)
-    out = np.empty(shape, dtype)
+        return results(tiling.tiles[0]).astype(kind, copy=False).reshape(shape)
+    out = np.empty(shape, kind)
     for tile in tiling.tiles:
         out[tile.place] = results(tile).reshape(*tile.shape, channels)
     return out
-
-
-def _finished(sums: NDArray[Any], dtype: np.dtype[Any], finish: Finish | None) -> NDArray[Any]:
-    whole = narrow(sums, dtype)
-    return finish(whole) if finish else whole
-
-
-def _tile_sums(taps: NDArray[Any], weights: ConvFilter) -> NDArray[Any]:
-    pixels, step = math.prod(taps.shape[:3]), weights.in_channels
-    if len(weights.groups) == 1:
-        return weights.groups[0].exact(taps.reshape(pixels, -1))
-    sums = [
-        matrix.exact(taps[..., g * step : (g + 1) * step].reshape(pixels, -1))
-        for g, matrix in enumerate(weights.groups)
-    ]
-    return np.concatenate(sums, axis=1)
-
-
-def depthwise(
-    x: NDArray[Any],
-    weights: DepthwiseFilter,
-    window: Window,
-    *,
-    in_zero: int = 0,
-    finish: Finish | None = None,
-    dtype: str | np.dtype[Any] | None = None,
-) -> NDArray[Any]:
-    """Return sums ``[N, OH, OW, C*M]`` of a depthwise convolution of ``x [N, H, W, C]``.
-
-    Result channel ``c*M + m`` reads channel ``c``. For ``finish`` and ``dtype``, see :func:`conv2d`.
-    """
-    compute, channels = weights.weights.dtype, int(weights.weights.shape[2])
-    tiling = _depthwise_tiling(x.shape[:3], weights, window)
-
-    def results(tile: ResultTile) -> NDArray[Any]:
-        taps = _taps_apart(x, tile, window, in_zero, compute)
-        if taps is None:
-            sums = depthwise_tile(_input_of(x, tile, in_zero, compute), weights, window, tile.shape)
-        else:
-            sums = _channel_sums(np.repeat(taps, channels // x.shape[3], axis=5), weights.weights)
-        return _finished(sums.reshape(-1, channels), weights.sums, finish)
-
-    return _assemble(tiling, channels, np.dtype(dtype or weights.sums), results)
-
-
-def depthwise_tile(
-    x: NDArray[Any], filters: DepthwiseFilter, window: Window, shape: tuple[int, int, int]
-) -> NDArray[Any]:
-    """Return sums ``[n, h, w*C*M]`` or ``[n, h, w, C*M]`` of one padded tile.
-
-    Numpy calls process elements that are contiguous in input, weights and result. With stride 1, these are the elements
-    of a row of results. With a larger stride, these are the channels. For few channels, these are the columns of one
-    phase modulo the stride.
-    """
-    sx, dx = window.stride[1], window.dilation[1]
-    channels = int(filters.weights.shape[2])
-    if channels != x.shape[3]:
-        x = np.repeat(x, channels // x.shape[3], axis=3)
-    if x.strides[2:] != (channels * x.itemsize, x.itemsize):
-        x = np.ascontiguousarray(x)
-    if sx == 1:
-        return _row_sums(x, filters.repeated(shape[2]), window, shape, dx)
-    if channels >= _LONG_RUN:
-        return _channel_sums(tap_view(x, window, shape), filters.weights)
-    repeated, total = filters.repeated(shape[2]), None
-    for phase in range(min(sx, window.extent[1])):
-        columns = [kx for kx in range(window.kernel[1]) if (kx * dx) % sx == phase]
-        part = np.ascontiguousarray(x[:, :, phase::sx]) if columns else x
-        for kx in columns:
-            first = (kx * dx) // sx
-            sums = _row_sums(part[:, :, first:], repeated[:, kx : kx + 1], window, shape, 1)
-            total = sums if total is None else np.add(total, sums, out=total)
-    assert total is not None  # a kernel has at least one column
-    return total
 
 
 def _row_sums(

@@ -105,9 +105,7 @@ def tile_depthwise(
     finish = _finish(channels, weights.sums, zero, sums, pixels)
     matrix, result = (pixels, channels), (*outputs, channels)
     place = image.place(shape, values.dtype, zero)[1]
-    return lambda x: finish(convolution.depthwise_tile(place(x), weights, window, outputs).reshape(matrix)).reshape(
-        result
-    )
+    return lambda x: finish(weights.tile_sums(place(x), window, outputs).reshape(matrix)).reshape(result)
 
 
 def _whole(size: tuple[int, ...]) -> Slices:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.numerics.convolution import Window, conv2d, conv_filter, depthwise, depthwise_filter
+from odc_mlir.numerics.convolution import Window, conv2d, conv_filter, depthwise_filter
 from odc_mlir.numerics.matmul import integer_matrix, largest_magnitude
 
 Pair = tuple[int, int]
@@ -22,7 +22,7 @@ def conv2d_sums(x: NDArray[Any], w: NDArray[Any], stride: Pair, dilation: Pair =
 def depthwise_sums(x: NDArray[Any], w: NDArray[Any], stride: Pair, dilation: Pair = (1, 1)) -> NDArray[np.int32]:
     """int32 sums ``[N, OH, OW, C*M]`` of padded, zero-point-free integers ``x [N, H, W, C]``, ``w [kh, kw, C*M]``."""
     weights = depthwise_filter(w, largest_magnitude(x))
-    return depthwise(x, weights, Window(weights.kernel, stride, dilation))
+    return conv2d(x, weights, Window(weights.kernel, stride, dilation))
 
 
 def exact_matmul(a: NDArray[Any], b: NDArray[Any], sums: str = "int32") -> NDArray[Any]:

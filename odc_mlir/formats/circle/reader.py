@@ -137,17 +137,6 @@ class Decoder:
         """Return the record of the root table. Raises MalformedError with the first malformed field."""
         return self._table(self.schema.tables[self.schema.root], self._reference(0))
 
-    def root_field(self, name: str) -> Any:
-        """Return a field of the root table, or None if absent. Nothing else is decoded.
-
-        Raises MalformedError.
-        """
-        table, position = self.schema.tables[self.schema.root], self._reference(0)
-        for field, offset, _ in self._layout(table, position - self._read(_I32, position)):
-            if field.name == name:
-                return self._field(field, position + offset)
-        return None
-
     def _charge(self, nbytes: int) -> None:
         self._budget -= nbytes
         if self._budget < 0:

@@ -15,6 +15,7 @@ from odc_mlir.runtime.kernels.common import PlannedKernel, fetch, input_error, i
 from odc_mlir.runtime.kernels.sums import Accumulation, accumulation, bias_of
 
 Filter = TypeVar("Filter")
+WindowFilter = convolution.ConvFilter | convolution.DepthwiseFilter
 Planner = Callable[[tuple[int, ...]], PlannedKernel | None]  # from a shape to its kernel for small inputs, or None
 
 
@@ -32,12 +33,6 @@ def prepared(node: Node, index: int, prepare: Callable[[Array], Filter]) -> Call
         return prepare(raw)
 
     return prepare_now
-
-
-def image(node: Node, x: Array) -> Array:
-    """Return ``x``. Raises InputError if the shape is not ``[N, H, W, C]``."""
-    image_shape(node, x.shape)
-    return x
 
 
 def image_shape(node: Node, shape: tuple[int, ...]) -> tuple[int, int, int, int]:
@@ -70,11 +65,46 @@ def placed_window(
     return convolution.Window(kernel, options.stride, options.dilation, pads)
 
 
+def _by_window(
+    node: Node,
+    how: Accumulation,
+    filter_for: Callable[[Sequence[Array | None], int], WindowFilter],
+    tile: Callable[..., PlannedKernel | None],
+) -> Execute:
+    """Return the kernel of a convolution. ``filter_for``: filter for inputs with this number of channels."""
+    x_info, bias_info = node.operand(0), node.optional(2)
+    options, x_of = common.window_options(node), fetch(node, 0)
+
+    def placed(operands: Sequence[Array | None], shape: tuple[int, ...]) -> tuple[WindowFilter, convolution.Window]:
+        ready = filter_for(operands, image_shape(node, shape)[3])
+        return ready, placed_window(node, options, ready.kernel, shape, ready.out_channels)
+
+    def make(shape: tuple[int, ...]) -> PlannedKernel | None:
+        return tile(shape, x_info.info.numpy, *placed((), shape), how.of_tile(bias_info))
+
+    ready_for = small_plans(how, node, 1, 2, make)
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        x = x_of(operands)
+        if (plan := ready_for(x.shape)) is not None:
+            return [plan(x)]
+        ready, window = placed(operands, x.shape)
+
+        def convolve(images: Array, finish: convolution.Finish | None) -> Array:
+            return convolution.conv2d(images, ready, window, in_zero=how.in_zero, finish=finish, dtype=how.out_dtype)
+
+        # Only ungrouped convolutions with one weight scale quantise activations symmetrically.
+        is_plain = isinstance(ready, convolution.ConvFilter) and len(ready.groups) == 1
+        asymmetric = not is_plain or (how.hybrid is not None and how.hybrid.per_channel)
+        return [how.by_image(x, bias_of(operands, bias_info, 2), convolve, asymmetric=asymmetric)]
+
+    return execute
+
+
 def conv_2d(node: Node) -> Execute:
     """Convolve ``x [N, H, W, C]`` with ``[O, kh, kw, C/groups]``, add bias ``[O]``: ``[N, OH, OW, O]``."""
-    x_info, w_info, bias_info = node.operand(0), node.operand(1), node.optional(2)
-    options, x_of = common.window_options(node), fetch(node, 0)
-    how = accumulation(node, x_info, w_info, bias_info, w_info.static_shape[0])
+    w_info = node.operand(1)
+    how = accumulation(node, node.operand(0), w_info, node.optional(2), w_info.static_shape[0])
 
     def prepare(values: Array) -> tuple[Array, dict[int, convolution.ConvFilter]]:
         check_filter(node, values)
@@ -82,44 +112,20 @@ def conv_2d(node: Node) -> Execute:
 
     filter_of = prepared(node, 1, prepare)
 
-    def make(shape: tuple[int, ...]) -> PlannedKernel | None:
-        x_shape = image_shape(node, shape)
-        weights, by_groups = filter_of(())
-        if groups_of(node, x_shape[3], weights.shape) > 1:
-            return None
-        ready = by_groups[1] = by_groups.get(1) or convolution.conv_filter(weights, how.largest, sums=how.sums)
-        window = placed_window(node, options, ready.kernel, x_shape, ready.out_channels)
-        return tile_convolution(x_shape, x_info.info.numpy, ready, window, how.of_tile(bias_info))
-
-    ready_for = small_plans(how, node, 1, 2, make)
-
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x = x_of(operands)
-        if (plan := ready_for(x.shape)) is not None:
-            return [plan(x)]
-        x = image(node, x)
+    def filter_for(operands: Sequence[Array | None], channels: int) -> convolution.ConvFilter:
         weights, by_groups = filter_of(operands)
-        groups = groups_of(node, x.shape[3], weights.shape)
+        groups = groups_of(node, channels, weights.shape)
         if groups not in by_groups:
             by_groups[groups] = convolution.conv_filter(weights, how.largest, groups=groups, sums=how.sums)
-        ready = by_groups[groups]
-        window = placed_window(node, options, ready.kernel, x.shape, ready.out_channels)
+        return by_groups[groups]
 
-        def convolve(images: Array, finish: convolution.Finish | None) -> Array:
-            return convolution.conv2d(images, ready, window, in_zero=how.in_zero, finish=finish, dtype=how.out_dtype)
-
-        # Only ungrouped convolutions with one weight scale quantise activations symmetrically.
-        asymmetric = groups > 1 or (how.hybrid is not None and how.hybrid.per_channel)
-        return [how.by_image(x, bias_of(operands, bias_info, 2), convolve, asymmetric=asymmetric)]
-
-    return execute
+    return _by_window(node, how, filter_for, tile_convolution)
 
 
 def depthwise_conv_2d(node: Node) -> Execute:
     """Convolve each channel of ``x [N, H, W, C]`` with ``[1, kh, kw, C*M]``, add bias: ``[N, OH, OW, C*M]``."""
-    x_info, w_info, bias_info = node.operand(0), node.operand(1), node.optional(2)
-    options, x_of = common.window_options(node), fetch(node, 0)
-    how = accumulation(node, x_info, w_info, bias_info, w_info.static_shape[3])
+    w_info = node.operand(1)
+    how = accumulation(node, node.operand(0), w_info, node.optional(2), w_info.static_shape[3])
 
     def prepare(values: Array) -> convolution.DepthwiseFilter:
         check_filter(node, values)
@@ -127,32 +133,13 @@ def depthwise_conv_2d(node: Node) -> Execute:
 
     filter_of = prepared(node, 1, prepare)
 
-    def make(shape: tuple[int, ...]) -> PlannedKernel | None:
-        x_shape, ready = image_shape(node, shape), filter_of(())
-        channels = int(ready.weights.shape[2])
-        if x_shape[3] < 1 or channels % x_shape[3]:
-            return None
-        window = placed_window(node, options, ready.kernel, x_shape, channels)
-        return tile_depthwise(x_shape, x_info.info.numpy, ready, window, how.of_tile(bias_info))
+    def filter_for(operands: Sequence[Array | None], channels: int) -> convolution.DepthwiseFilter:
+        ready = filter_of(operands)
+        if channels < 1 or ready.out_channels % channels:
+            raise input_error(node, f"the input has {channels} channels, the filter {ready.out_channels}")
+        return ready
 
-    ready_for = small_plans(how, node, 1, 2, make)
-
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x = x_of(operands)
-        if (plan := ready_for(x.shape)) is not None:
-            return [plan(x)]
-        x, ready = image(node, x), filter_of(operands)
-        channels = ready.weights.shape[2]
-        if x.shape[3] < 1 or channels % x.shape[3]:
-            raise input_error(node, f"the input has {x.shape[3]} channels, the filter {channels}")
-        window = placed_window(node, options, ready.kernel, x.shape, channels)
-
-        def convolve(images: Array, finish: convolution.Finish | None) -> Array:
-            return convolution.depthwise(images, ready, window, in_zero=how.in_zero, finish=finish, dtype=how.out_dtype)
-
-        return [how.by_image(x, bias_of(operands, bias_info, 2), convolve, asymmetric=True)]
-
-    return execute
+    return _by_window(node, how, filter_for, tile_depthwise)
 
 
 def transpose_conv(node: Node) -> Execute:

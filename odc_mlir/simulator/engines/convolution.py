@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from odc_mlir.isa.fields import ACCUMULATOR_BITS, LARGEST_WIDE_EXPONENT
 from odc_mlir.isa.table.convolution import INITS
-from odc_mlir.numerics.convolution import ConvFilter, DepthwiseFilter, Window, conv2d, depthwise, depthwise_filter
+from odc_mlir.numerics.convolution import ConvFilter, DepthwiseFilter, Window, conv2d, depthwise_filter
 from odc_mlir.numerics.fixed import Requantizer, WideRequantizer
 from odc_mlir.numerics.matmul import integer_matrix
 from odc_mlir.simulator.boxes import Box, box
@@ -275,16 +275,13 @@ def _sums(
         weight_type,
         zero,
     )
-    if v["depthwise"]:
 
-        def make_depthwise() -> DepthwiseFilter:
-            codes = w.view(weight_type).reshape(*g.window.kernel, g.channels)
+    def make() -> ConvFilter | DepthwiseFilter:
+        codes = w.view(weight_type)
+        if v["depthwise"]:
+            codes = codes.reshape(*g.window.kernel, g.channels)
             return depthwise_filter(codes.astype(np.int32) - zero, largest, sums=sums)
-
-        return depthwise(x, m.prepare(m.memories.weights, key, make_depthwise), g.window, in_zero=v["in_zero"])
-
-    def make() -> ConvFilter:
-        codes = weight_matrix(w.view(weight_type), g.channels, m.target.array.shapes[v["shape"]][1])
+        codes = weight_matrix(codes, g.channels, m.target.array.shapes[v["shape"]][1])
         matrix = integer_matrix(codes.astype(np.int32) - zero, largest, sums)
         return ConvFilter((matrix,), g.window.kernel, g.in_channels, g.channels)
 

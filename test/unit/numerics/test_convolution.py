@@ -64,7 +64,7 @@ def test_depthwise(shape: Any, channels: int, multiplier: int, seed: int) -> Non
     rng = np.random.default_rng(seed)
     x = rng.integers(-128, 128, (2, *size, channels)).astype(np.int8)
     w = rng.integers(-255, 256, (*kernel, channels * multiplier))
-    found = cv.depthwise(x, cv.depthwise_filter(w, 256), cv.Window(kernel, stride, dilation, pads), in_zero=-5)
+    found = cv.conv2d(x, cv.depthwise_filter(w, 256), cv.Window(kernel, stride, dilation, pads), in_zero=-5)
     expected = loops(x, w.transpose(2, 0, 1)[..., None], stride, dilation, pads, -5)
     assert (found == expected).all()
 
@@ -89,11 +89,11 @@ def test_tiles_do_not_change_results(tile_bytes: int, monkeypatch: pytest.Monkey
     x, w = rng.integers(-9, 9, (3, 9, 8, 2)), rng.integers(-9, 9, (4, 3, 2, 2))
     window = cv.Window((3, 2), (2, 1), (1, 2), (1, 1, 2, 0))
     whole = cv.conv2d(x, cv.conv_filter(w, 9), window)
-    deep = cv.depthwise(x, cv.depthwise_filter(w[0], 9), window)
+    deep = cv.conv2d(x, cv.depthwise_filter(w[0], 9), window)
     transposed = cv.transpose_conv2d(x, cv.transpose_filter(w, 9), (2, 3), (1, 0), (19, 25))
     monkeypatch.setattr(cv, "TILE_BYTES", tile_bytes)
     assert (cv.conv2d(x, cv.conv_filter(w, 9), window) == whole).all()
-    assert (cv.depthwise(x, cv.depthwise_filter(w[0], 9), window) == deep).all()
+    assert (cv.conv2d(x, cv.depthwise_filter(w[0], 9), window) == deep).all()
     assert (cv.transpose_conv2d(x, cv.transpose_filter(w, 9), (2, 3), (1, 0), (19, 25)) == transposed).all()
 
 
@@ -112,8 +112,8 @@ def test_depthwise_of_transposed_input(stride: int, channels: int) -> None:
     x = rng.normal(size=(1, channels, 9, 8)).astype(np.float32).transpose(0, 2, 3, 1)
     w = rng.normal(size=(3, 2, channels)).astype(np.float32)
     window, weights = cv.Window((3, 2), (stride, stride)), cv.depthwise_filter(w, None)
-    expected = cv.depthwise(np.ascontiguousarray(x), weights, window)
-    np.testing.assert_array_equal(cv.depthwise(x, weights, window), expected)
+    expected = cv.conv2d(np.ascontiguousarray(x), weights, window)
+    np.testing.assert_array_equal(cv.conv2d(x, weights, window), expected)
 
 
 def test_finish_sees_every_pixel_once() -> None:

@@ -100,7 +100,7 @@ def test_depthwise(layer: dict[str, Any], channels: int, times: int) -> None:
     rescale, bias = rescaling(rng, layer, channels * times)
     x = [codes(rng, layer["source"], shape) for _ in range(2)]
     plan = tile_depthwise(shape, layer["source"], weights, window, TileSums(layer["source"], zero, bias, rescale))
-    check(plan, layer, x, [finished(cv.depthwise(array, weights, window, in_zero=zero), bias, rescale) for array in x])
+    check(plan, layer, x, [finished(cv.conv2d(array, weights, window, in_zero=zero), bias, rescale) for array in x])
 
 
 @given(layers(), PAIR, st.integers(1, 3), st.data())

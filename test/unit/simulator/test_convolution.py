@@ -16,7 +16,7 @@ from odc_mlir import targets
 from odc_mlir.errors import SimulationError
 from odc_mlir.isa.assembly import format_instruction
 from odc_mlir.isa.codec import make
-from odc_mlir.numerics.convolution import Window, conv2d, conv_filter, depthwise, depthwise_filter
+from odc_mlir.numerics.convolution import Window, conv2d, conv_filter, depthwise_filter
 from odc_mlir.numerics.fixed import Requantizer, WideRequantizer
 from odc_mlir.numerics.matmul import largest_magnitude
 from odc_mlir.simulator import Result
@@ -140,7 +140,7 @@ class Data:
         x, w = self.x.astype(np.int64)[None] - self.case.in_zero, self.w.astype(np.int64) - self.case.weight_zero
         window = Window(self.case.kernel, self.case.stride, self.case.dilation)
         if self.case.depthwise:
-            sums = depthwise(x, depthwise_filter(w, largest_magnitude(x), sums="int64"), window)
+            sums = conv2d(x, depthwise_filter(w, largest_magnitude(x), sums="int64"), window)
         else:
             sums = conv2d(x, conv_filter(w, largest_magnitude(x), sums="int64"), window)
         return np.asarray(sums[0] + self.biases)
