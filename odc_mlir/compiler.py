@@ -45,9 +45,9 @@ from odc_mlir.support.locations import op_name, value_name
 from odc_mlir.targets.costs import HostCosts
 from odc_mlir.targets.cpu import CpuTarget, is_cpu
 from odc_mlir.transforms.common import placement as places
-from odc_mlir.transforms.common.appending import append_rows
 from odc_mlir.transforms.common.defects import record_defect
 from odc_mlir.transforms.common.placement import main_function
+from odc_mlir.transforms.common.states import append_rows, keep_state_codes
 from odc_mlir.transforms.partition.odc_fix_batch import restore_batch
 from odc_mlir.universe import OdcContext, make_context
 
@@ -208,6 +208,7 @@ def declare_states(module: ModuleOp, states: States | None) -> None:
     """
     if states is not None:
         set_states(module, append_rows(module, pairs_of(states)))
+    keep_state_codes(module)
     block = main_function(module).body.block
     last = block.last_op
     assert isinstance(last, ReturnOp), "a verified function ends in a return"

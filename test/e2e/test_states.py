@@ -72,6 +72,25 @@ def test_states_stay_on_the_device(make: Callable[[], Model], memory: str) -> No
     assert len({program.inputs[source].offset for source, _ in program.states}) == len(end)
 
 
+@pytest.mark.parametrize(("quant", "kept"), [(REAL, 1), ((1 / 16, 0), 0)])
+def test_states_with_float_ends_are_kept_as_codes(quant: tuple[float, int], kept: int) -> None:
+    net = StatefulNet()
+    x, h = net.real("x", 1, 1, 16), net.tensor("h", (1, 1, 16), "float32")
+    net.inputs, net.outputs = [x, h], []
+    new = net.binary("ADD", "new", x, net.apply("QUANTIZE", "codes", [h], (1, 1, 16), quant=quant))
+    shown = net.tensor("shown", (1, 1, 16), "float32")
+    net.operator("DEQUANTIZE", [new], [shown])
+    net.keep(shown, h)
+    model = net.declared([net.binary("MUL", "y", new, x)])
+    xs = inputs(model, 40)
+    wanted, end = on_host(model, xs)
+    package = compiled(model, kept=kept, placement={"strategy": "supported"})
+    with Session(package, strict=kept > 0) as session:
+        assert answers(session, xs) == wanted
+        state = session.get_state()["h"] * (REAL[0] if kept else 1)
+        assert state.tolist() == end["h"]
+
+
 def test_a_driver_without_states_gets_them_in_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
     model = stateful.lstm(size=8)
     xs = inputs(model, 4)

@@ -1,4 +1,4 @@
-"""State pairs with outputs of only the rows that a run appends, such as new keys of a cache."""
+"""Rewrites of declared states: outputs of only new rows, and integer states with float inputs and outputs."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from collections.abc import Iterable
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import ReturnOp
-from xdsl.ir import SSAValue
+from xdsl.ir import BlockArgument, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from odc_mlir.dialects.circle import info_of
+from odc_mlir.dialects.odc import put_states, state_places
 from odc_mlir.formats.states import StatePair
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.placement import main_function
-from odc_mlir.transforms.common.retyping import set_function_type
-from odc_mlir.transforms.common.rewriting import make_constant, part
+from odc_mlir.transforms.common.retyping import retype, set_function_type
+from odc_mlir.transforms.common.rewriting import make_constant, part, producer
 
 _LEAST_RANK = 3  # minimum rank of a cache; vectors of different lengths are more likely a mistake
 
@@ -69,3 +70,40 @@ def _joined(source: SSAValue, rows: SSAValue, axis: int, last: ReturnOp) -> SSAV
     kept = part("STRIDED_SLICE", [joined.results[0], *(op.result for op in ends)], source, "next")
     Rewriter.insert_op([joined, *ends, kept], InsertPoint.before(last))
     return kept.results[0]
+
+
+def keep_state_codes(module: ModuleOp) -> None:
+    """Remove the conversions of states that are only dequantised for the output and quantised again by the next run.
+
+    Both conversions must have one scale and zero point. The codes then survive them unchanged, so results stay equal,
+    and a device can keep the state. States with a float initial value that is not zero stay float.
+    """
+    main = main_function(module)
+    last, places = main.body.block.last_op, list(state_places(module))
+    assert isinstance(last, ReturnOp), "a verified function ends with a return"
+    for number, (place, source, initial) in enumerate(places):
+        codes = _codes(main.body.block.args[source], last.operands[place])
+        if codes is None or any(initial or b""):
+            continue
+        argument = main.body.block.args[source]
+        readers = [use.operation for use in argument.uses]
+        last.operands[place] = codes
+        new = retype(argument, codes.type)
+        for reader in readers:
+            Rewriter.replace_op(reader, [], [new])
+        places[number] = (place, source, None)
+    put_states(module, places)
+    set_function_type(main)
+
+
+def _codes(argument: BlockArgument, output: SSAValue) -> SSAValue | None:
+    """Return the codes behind ``output`` if all readers of ``argument`` quantise it to the same type, else None."""
+    writer = producer(output, "DEQUANTIZE")
+    readers = [use.operation for use in argument.uses]
+    if writer is None or not readers:
+        return None
+    codes = writer.operands[0]
+    made = [producer(reader.results[0], "QUANTIZE") for reader in readers if reader.results]
+    if len(made) < len(readers) or any(op is None or op.results[0].type != codes.type for op in made):
+        return None
+    return codes
