@@ -29,7 +29,7 @@ from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.candidates import MOST_REFINING, CandidateBuilder
 from odc_mlir.quantizer.layers import LEAST_COVERAGE, LEAST_TARGET_COVERAGE, Coverage, Examination, coverage_of
-from odc_mlir.quantizer.measurement import Measurement
+from odc_mlir.quantizer.measurement import Measurement, finite_pairs
 from odc_mlir.quantizer.models import Candidate, FloatModel, Recipe, layer_names
 from odc_mlir.quantizer.outputs import Interval, ends_of, is_measurable
 from odc_mlir.quantizer.policy import verdict as rules
@@ -465,8 +465,8 @@ def _ends(
     draws = _Draws(len(blocks))
     ends: dict[str, list[Interval]] = {}
     values = enumerate(reference.outputs[0])
-    for place in (i for i, value in values if value.dtype.kind in "iuf" and i not in reference.places):
-        pairs = [[_finite(reference.outputs[i][place], reals[i][place]) for i in block] for block in blocks]
+    for place in (i for i, value in values if value.dtype.kind in "iuf" and i not in reference.equalities):
+        pairs = [[finite_pairs(reference.outputs[i][place], reals[i][place]) for i in block] for block in blocks]
         rows = [np.concatenate([a.ravel() for a, _ in block]) for block in pairs]
         span = reference.spans[place]
         spans = None if span is None else np.full(_DRAWS, span)
@@ -484,12 +484,6 @@ def _ends(
         if np.isfinite((low, high)).all():
             result[metric] = low, high
     return result
-
-
-def _finite(expected: Array, found: Array) -> tuple[Array, Array]:
-    finite = np.isfinite(expected) & np.isfinite(found)
-    a, b = (expected, found) if finite.all() else (expected[finite], found[finite])
-    return a.astype(np.float64), b
 
 
 class _Draws:

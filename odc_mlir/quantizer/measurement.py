@@ -66,6 +66,7 @@ def _most_frequent(arrays: Sequence[Array]) -> Array:
     return np.array(found, dtype=arrays[0].dtype).reshape(arrays[0].shape)
 
 
+_MOST_LOST_DB = 0.5  # loss of a tensor, beyond chance, that a gain of the others does not outweigh
 # SQNR that outputs equal to the float model's get in comparisons of choices.
 EXACT_DB = 200.0
 # SQNR of a good output: the power of noise is 0.3 % of the signal's.
@@ -73,14 +74,18 @@ GOOD_DB = 25.0
 _OF_OUTPUTS = tuple(metric for metric in HIGHER_IS_BETTER if metric not in {*OF_LABELS, "top1_decided", "r2"})
 
 
+def finite_pairs(expected: Array, found: Array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the values that are finite in both arrays, or both arrays if all are."""
+    finite = np.isfinite(expected) & np.isfinite(found)
+    a, b = (expected, found) if finite.all() else (expected[finite], found[finite])
+    return a.astype(np.float64), b.astype(np.float64)
+
+
 def signal_and_noise(expected: Array, found: Array, counts: bool = False) -> tuple[float, float]:
     """Return signal and noise of the finite expected values. If ``counts``, the numbers of all and of wrong values."""
     if counts or expected.dtype.kind not in "biuf":
         return float(expected.size), float(np.count_nonzero(expected != found))
-    a, b = expected.astype(np.float64), completed(expected, found)[0].astype(np.float64)
-    finite = np.isfinite(a) & np.isfinite(b)
-    if not finite.all():
-        a, b = a[finite], b[finite]
+    a, b = finite_pairs(expected, completed(expected, found)[0])
     return float(np.square(a).sum()), float(np.square(a - b).sum())
 
 
@@ -127,7 +132,7 @@ class Measurement:
         result: dict[str, float | None] = {"differing": sum(errors.differing for errors in self.outputs)}
         result["top1_decided"] = min(self.decided.values(), default=None)
         result["r2"] = min((value for value in self.r2 if value is not None), default=None)
-        if any(errors.elements and errors.max_abs is None and errors.top1_match is None for errors in self.outputs):
+        if any(errors.elements and errors.max_abs is None and not errors.are_answers for errors in self.outputs):
             return result | dict.fromkeys(_OF_OUTPUTS)
         for metric in _OF_OUTPUTS:
             higher = HIGHER_IS_BETTER[metric]
@@ -145,9 +150,10 @@ def lost_places(measured: Measurement) -> list[int]:
     fewest_samples = 4  # the mean of fewer samples is too close to each sample
     if len(measured.reals) < fewest_samples:
         return []
-    every = enumerate(zip(measured.r2, measured.outputs, strict=True))
-    # Outputs of indices have no max_abs, because indices have no distance.
-    return [place for place, (r2, errors) in every if r2 is not None and r2 <= 0.0 and errors.max_abs is not None]
+    # Indices of nearly tied classes may differ from the float model's as often as a constant does.
+    shares = ((place, share, measured.outputs[place]) for place, share in measured.decided.items())
+    tied = {place for place, share, errors in shares if errors.are_answers and share != errors.top1_match}
+    return [place for place, r2 in enumerate(measured.r2) if r2 is not None and r2 <= 0.0 and place not in tied]
 
 
 @dataclasses.dataclass(slots=True)
@@ -185,7 +191,7 @@ class Powers:
         won, lost = int((gains > 0).sum()), int((gains < 0).sum())
         return won + lost > 0 and (won - lost) / 2 > self._doubts() * math.sqrt(won + lost) / 2
 
-    def better_than(self, other: Powers, least_db: float, most_lost_db: float | None = None) -> bool:
+    def better_than(self, other: Powers, least_db: float, most_lost_db: float = _MOST_LOST_DB) -> bool:
         """Return whether the gain over ``other`` is at least ``least_db``, and size or number of gains exceed chance.
 
         No tensor may lose ``most_lost_db``, by default half a dB, beyond chance.
@@ -194,8 +200,7 @@ class Powers:
         if not gain > least_db or not (gain > self._doubts() * error or self.gains_nearly_always(other)):
             return False
         gains, errors = self._totals_db - other._totals_db, _standard_error(self._differences_db(other))
-        most = _MOST_LOST_DB if most_lost_db is None else most_lost_db
-        return not bool((gains < -np.maximum(most, self._doubts(len(gains)) * errors)).any())
+        return not bool((gains < -np.maximum(most_lost_db, self._doubts(len(gains)) * errors)).any())
 
     def worse_than(self, other: Powers, least_db: float) -> bool:
         """Return whether this is worse than ``other`` by ``least_db``, beyond chance."""
@@ -210,9 +215,6 @@ class Powers:
         risk = 0.05  # probability of a false positive
         errors = NormalDist().inv_cdf(1.0 - risk / 2 / max(1, of))
         return float(errors * (1.0 + 0.31 * (errors**2 + 1.0) / max(1, self.noise.shape[1] - 1)))
-
-
-_MOST_LOST_DB = 0.5
 
 
 def _standard_error(parts: NDArray[np.float64]) -> NDArray[np.float64]:

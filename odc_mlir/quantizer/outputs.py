@@ -19,7 +19,6 @@ from odc_mlir.ops.spec import Array, Trait
 from odc_mlir.quantizer.policy.ranges import Statistics, most_sizes_differ, sizes_differ
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
-from odc_mlir.runtime.reporting.metrics import Errors
 from odc_mlir.runtime.reporting.scores import MOST_SINGLE
 
 
@@ -251,6 +250,24 @@ def places_of(graph: Graph, output: int) -> Places | None:
     return None
 
 
+def are_right_or_wrong(graph: Graph, output: int) -> bool:
+    """Return whether an output holds truths, indices, or integers computed from indices, which have no distance."""
+    is_place = places_of(graph, output) is not None
+    if is_place or graph.tensors[output].info.kind == "float":
+        return is_place
+    producers = graph.producers()
+    found = [_source(producers, output)]
+    if "bool" in (graph.tensors[output].dtype, graph.tensors[found[0]].dtype):
+        return True
+    for tensor in found:  # grows by operands
+        node = producers.get(tensor)
+        if node is not None and graph.tensors[tensor].dtype in ("int32", "int64"):
+            if tensor in node.outputs[_PLACES.get(node.node.spec.name, len(node.outputs)) :]:
+                return True
+            found += [operand for operand in node.inputs if operand not in found]
+    return False
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answering:
     """Output that labels are compared with: the output number ``output``, or the ``best`` index in it."""
@@ -272,26 +289,6 @@ def answering(graph: Graph, outputs: Sequence[Array], labels: int) -> Answering:
     indices, producers = node.outputs[_PLACES["TOPK_V2"]], graph.producers()
     found = [place for place, tensor in enumerate(graph.outputs) if _source(producers, tensor) == indices]
     return Answering(found[0], best=True) if found else Answering()
-
-
-class PlaceMeter:
-    """Counter of equal indices, with the interface of :class:`odc_mlir.runtime.reporting.metrics.ErrorMeter`."""
-
-    def __init__(self) -> None:
-        self._elements = self._differing = 0
-        self._shares: list[float] = []
-
-    def add_all(self, references: Sequence[Array], others: Sequence[Array]) -> None:
-        for reference, other in zip(references, others, strict=True):
-            differing = int(np.count_nonzero(reference != other))
-            self._elements += reference.size
-            self._differing += differing
-            self._shares.append(1.0 - differing / max(1, reference.size))
-
-    def errors(self) -> Errors:
-        """Return the counts and the share of equal indices. Indices have no distance."""
-        share = sum(self._shares) / len(self._shares) if self._shares else None
-        return Errors(self._elements, self._differing, top1_match=share)
 
 
 FEWEST_VALUES = 4  # minimum number of values of a column: fewer may be equal by chance

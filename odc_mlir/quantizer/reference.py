@@ -20,14 +20,14 @@ from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer import outputs as kinds
 from odc_mlir.quantizer.execution import float_names, run_in_batches, run_with
 from odc_mlir.quantizer.measurement import Measurement, Powers, constant_outputs, signal_and_noise, variation
-from odc_mlir.quantizer.outputs import Answering, Columns, Lost, PlaceMeter
+from odc_mlir.quantizer.outputs import Answering, Columns, Lost
 from odc_mlir.quantizer.policy.verdict import OF_ANSWERS, OF_LABELS, Answers, measure_key, metric_name
 from odc_mlir.quantizer.samples import check_unit
 from odc_mlir.quantizer.states import Rollout
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.reporting.labels import check_answers, check_class_numbers, meant_for, misfit
-from odc_mlir.runtime.reporting.metrics import INTERVALS, ErrorMeter, Tolerance, interval_of
+from odc_mlir.runtime.reporting.metrics import INTERVALS, EqualityMeter, ErrorMeter, Tolerance, interval_of
 from odc_mlir.runtime.reporting.scores import OF_NUMBERS, Scorer, compared, recall_drop, recalls, said, yes_above
 
 Samples = Sequence[Sequence[Array]]
@@ -70,6 +70,8 @@ class Reference:
         self.places = {
             place: p for place, at in enumerate(graph.outputs) if (p := kinds.places_of(graph, at)) is not None
         }
+        # Outputs of truths and indices, which are compared by the share of equal values.
+        self.equalities = {p for p, at in enumerate(graph.outputs) if kinds.are_right_or_wrong(graph, at)}
         self._decisive = [
             kinds.decisive_tensor(graph, at, self.places.get(place)) for place, at in enumerate(graph.outputs)
         ]
@@ -103,7 +105,7 @@ class Reference:
         axes = kinds.ChannelAxes(graph)
         self._columns = [
             kinds.columns_of(
-                () if place in self.places else arrays,
+                () if place in self.equalities else arrays,
                 partial(axes.are_along, graph.outputs[place], self.outputs[0][place].shape),
             )
             for place, arrays in enumerate(zip(*self.outputs, strict=True))
@@ -247,7 +249,7 @@ class Reference:
 
     @property
     def _is_alone(self) -> bool:
-        return len(self.graph.outputs) - len(self.places) <= 1
+        return len(self.graph.outputs) - len(self.equalities) <= 1
 
     def _rows(self, place: int, classes: int | None = None) -> NDArray[np.float64]:
         values = np.stack([np.ravel(outputs[place]) for outputs in self.outputs]).astype(np.float64)
@@ -255,7 +257,7 @@ class Reference:
 
     def classifies(self, place: int) -> bool:
         """Return whether output ``place`` holds classes or scores of classes."""
-        return self._kinds[place] in kinds.SOFTMAX or place in self.places or place in self.logits
+        return self._kinds[place] in kinds.SOFTMAX or place in self.equalities or place in self.logits
 
     @cached_property
     def classes(self) -> list[int | None]:
@@ -283,11 +285,12 @@ class Reference:
         for place in self._deciding:
             classes = self.classes[place]
             if classes != 1:
-                width = 1 if place in self.places else classes
+                width = 1 if place in self.equalities else classes
                 mean = sum(outputs[place].size for outputs in self.outputs) / len(self.outputs)
                 count = 1.0 if width is None else mean / width
-                # Of several rows, such as pixels along an edge, some are always undecided.
-                is_single = self._kinds[place] in kinds.SOFTMAX and count == 1.0
+                # Of several rows, such as pixels along an edge, some are always undecided. No truth is.
+                is_softmax = self._kinds[place] in kinds.SOFTMAX and count == 1.0
+                is_single = is_softmax or place in self.equalities - self.places.keys()
                 found.append(Answers(self.names[place], kinds.SHARE if is_single else kinds.DECIDED, count))
         return found
 
@@ -303,7 +306,7 @@ class Reference:
     @property
     def has_values(self) -> bool:
         """True if an output holds values, which have distances, rather than indices."""
-        return len(self.places) < len(self.graph.outputs)
+        return len(self.equalities) < len(self.graph.outputs)
 
     def decides_alike(self, number: int, found: Array, place: int = 0) -> float:
         """Return the share of rows in which ``found`` chooses a class with half the odds of the best, or more."""
@@ -336,7 +339,7 @@ class Reference:
 
     def _span(self, place: int) -> float | None:
         """Return the range for relative errors of an output: defined by the operator, else of the samples."""
-        if place in self.places:
+        if place in self.equalities:
             return None
         if self.is_bounded(place):
             return INTERVALS[self._kinds[place]]
@@ -379,22 +382,23 @@ class Reference:
     @cached_property
     def variation(self) -> list[NDArray[np.float64]]:
         """Variation of each output and sample (see :func:`odc_mlir.quantizer.measurement.variation`)."""
-        return variation(list(zip(*self.outputs, strict=True)), list(self.places))
+        return variation(list(zip(*self.outputs, strict=True)), list(self.equalities))
 
     @cached_property
     def constant_measures(self) -> list[dict[str, float | None]]:
         """Measures of constant outputs (:func:`constant_outputs`), or [] if the model's outputs are constant."""
         every = list(zip(*self.outputs, strict=True))
-        made = [] if self.constant else constant_outputs(every, list(self.places))
+        made = [] if self.constant else constant_outputs(every, list(self.equalities))
         return [self.metrics(self._compared([itertools.repeat((found, {}))], self.names, False)) for found in made]
 
     def _compared(self, parts: Sequence[_Runs], names: list[str], keep: bool) -> Measurement:
         exact = Tolerance(0.0, 0.0)
-        numbers = [place for place in range(len(self.spans)) if place not in self.places]
-        answering = [place for place in numbers if self.classifies(place)] or numbers  # their largest elements count
+        numbers = [place for place in range(len(self.spans)) if place not in self.equalities]
+        # If no output answers, the largest elements of all outputs count.
+        answering = [place for place in numbers if self.classifies(place)] or ([] if self.equalities else numbers)
         meters = [
-            PlaceMeter()
-            if place in self.places
+            EqualityMeter()
+            if place in self.equalities
             else ErrorMeter(exact, top=place in answering, classes=self.classes[place], interval=span)
             for place, span in enumerate(self.spans)
         ]
@@ -411,7 +415,7 @@ class Reference:
                 a, b = expected[place], reals[place]
                 if at is not None:
                     a, b = (np.take(array, at, self.columns(place).axis) for array in (a, b))
-                own = signal_and_noise(a, b, place in self.places)
+                own = signal_and_noise(a, b, place in self.equalities)
                 index = self._decisive[place]
                 # A model that has no tensor of this name is compared by the outputs.
                 decisive = (
@@ -442,7 +446,7 @@ class Reference:
         )
 
     def _metered(
-        self, parts: Sequence[_Runs], meters: Sequence[ErrorMeter | PlaceMeter], columns: Sequence[Sequence[Columns]]
+        self, parts: Sequence[_Runs], meters: Sequence[ErrorMeter | EqualityMeter], columns: Sequence[Sequence[Columns]]
     ) -> Iterator[tuple[int, Sequence[Array], _Run, bool]]:
         """Meter samples, and yield the number, expected outputs, outputs, and whether the outputs lack numbers."""
         # Small outputs are metered together, because calls take time. Half a megabyte of floats fits the cache.
@@ -462,7 +466,7 @@ class Reference:
                 for a, b in zip(every, others, strict=True):
                     if a.shape != b.shape:
                         raise ModelError(f"an output has the shape {b.shape}, the float model's {a.shape}")
-                meter.add_all(every, others)
+                    meter.add(a, b)
                 for column in found_columns:
                     column.add(others, every)
             lacks = [lacks for _, lacks in every_run]
@@ -477,7 +481,7 @@ class Reference:
 
     def _share_decided(self, number: int, place: int, found: Array, decisive: Array | None) -> float:
         """Return the share of answers in output ``place`` that equal the float model's or, by logits, nearly do."""
-        if place not in self.places:
+        if place not in self.equalities:
             return self.decides_alike(number, found, place)
         expected = self.outputs[number][place]
         alike = np.ravel(expected == found)

@@ -17,9 +17,9 @@ _LAYERS_SHOWN, _FINDINGS_SHOWN, _HOST_SHOWN = 5, 8, 3
 # Texts for measures. Fractions are shown as percent.
 _SHARES = {
     "mpeir": "the largest error of a sample is on average {} of the output's range",
-    "top1_match": "{} of the answers are the float model's",
-    "top5_match": "{} of the five likeliest answers are the float model's",
-    "top1_decided": "{} of the answers are the float model's, or nearly as likely (ties count half)",
+    "top1_match": "{} of the answers{} are the float model's",
+    "top5_match": "{} of the five likeliest answers{} are the float model's",
+    "top1_decided": "{} of the answers{} are the float model's, or nearly as likely (ties count half)",
 }
 _UNITS = {"top1_percent": "points", "psnr_db": "dB", "rmse": "% of the labels' range"}
 
@@ -95,7 +95,8 @@ def _cost(verdict: Mapping[str, Any]) -> Iterator[str]:
 def _on_host(verdict: Mapping[str, Any]) -> Iterator[str]:
     left = (verdict["coverage"].get("target") or {}).get("on_host")
     if left:
-        named = [f"{layer['op']} {layer['name']!r} ({layer['reason']})" for layer in left[:_HOST_SHOWN]]
+        why = {layer["name"]: layer["reason"] for layer in left} | verdict["float_reasons"]
+        named = [f"{layer['op']} {layer['name']!r} ({why[layer['name']]})" for layer in left[:_HOST_SHOWN]]
         more = [f"and {len(left) - len(named)} more"] if len(left) > len(named) else []
         yield f"  on the host: {', '.join([*named, *more])}"
 
@@ -150,9 +151,10 @@ def _check_text(check: Mapping[str, Any], verdict: Mapping[str, Any]) -> str:
     if value is None:
         return f"{name}: {'outputs are equal' if check['passed'] else 'unknown'}{mark}"
     if metric in _SHARES:
-        of = "" if check["output"] is None else f" of output {check['output']!r}"
-        share = quality_text("top1_match", value, limit)
-        return f"{_SHARES[metric].format(share)}{of} (limit {share_text(limit)}){mark}"
+        named = [check["output"]] if check["output"] else [o["name"] for o in verdict["outputs"] if o["classifies"]]
+        share, is_part = quality_text("top1_match", value, limit), 0 < len(named) < len(verdict["outputs"])
+        of = f" of output{'s' * (len(named) > 1)} {', '.join(map(repr, named))}" if is_part else ""
+        return f"{_SHARES[metric].format(share, of)} (limit {share_text(limit)}){mark}"
     seen = quality_text(metric, value, limit)
     if metric in rules.OF_LABELS:
         scored = verdict["scores"]["metric"]

@@ -476,7 +476,7 @@ def _classes(o: JudgedCandidate) -> Iterator[str]:
         is_guess = place in reference.logits and all(
             limit.metric not in rules.OF_ANSWERS for limit in o.evaluator.limits
         )
-        if reference.classifies(place) and place not in reference.places and not (o.data.made_up or is_guess):
+        if reference.classifies(place) and place not in reference.equalities and not (o.data.made_up or is_guess):
             scores = [outputs[place] for outputs in reference.outputs]
             missing = never_answered(name, scores, reference.classes[place] or scores[0].size)
             yield from [] if missing is None else [missing]
@@ -614,6 +614,7 @@ def _outputs(reference: Reference, measured: Measurement) -> list[dict[str, Any]
             "interval": reference.spans[place],
             "classifies": reference.classifies(place),
             "classes": reference.classes[place] if reference.classifies(place) else None,
+            "equality": place in reference.equalities,
         }
         for place, (name, errors, r2) in enumerate(every)
     ]

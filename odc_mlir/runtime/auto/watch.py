@@ -22,11 +22,11 @@ from odc_mlir.calibration.copies import stratified
 from odc_mlir.calibration.recorded import Shapes, shapes_of
 from odc_mlir.errors import OdcError
 from odc_mlir.ops.spec import Array, TensorInfo
-from odc_mlir.quantizer.policy.verdict import HIGHER_IS_BETTER, Limit, check_text
+from odc_mlir.quantizer.policy.verdict import HIGHER_IS_BETTER, OF_ANSWERS, Limit, check_text
 from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.execution.units import Watcher
-from odc_mlir.runtime.reporting.metrics import ErrorMeter, Errors, Tolerance
+from odc_mlir.runtime.reporting.metrics import EqualityMeter, ErrorMeter, Errors, Tolerance
 
 _log = logging.getLogger(__name__)
 
@@ -75,13 +75,14 @@ class WatchFacts:
 class MeasuredOutput:
     """How a verdict measures an output. ``interval``: the length that errors are relative to, if known.
 
-    ``answers``: the largest element in a group of ``classes`` elements (None: in a row) is an answer. ``name``: the
-        output's name in limits for this output alone.
+    ``answers``: the largest element in a group of ``classes`` elements (None: in a row) is an answer. ``equality``:
+        each element is right or wrong. ``name``: the output's name in limits for this output alone.
     """
 
     interval: float | None = None
     answers: bool = False
     classes: int | None = None
+    equality: bool = False
     name: str | None = None
 
     @classmethod
@@ -93,6 +94,7 @@ class MeasuredOutput:
             float(interval) if isinstance(interval, (int, float)) and 0 < interval < math.inf else None,
             found.get("classifies") is True,
             classes if isinstance(classes, int) and classes > 0 else None,
+            found.get("equality") is True,
             _text(found.get("name")),
         )
 
@@ -149,7 +151,7 @@ class Watch:
         self._urgent = False
         self._afresh = True  # the next comparison starts new measurements
         self._thread: Thread | None = None
-        self._meters: list[ErrorMeter] = []
+        self._meters: list[ErrorMeter | EqualityMeter] = []
         self._compared = 0
         if reference is None:
             self.facts.shadows_off = "operators of the application cannot run in a second thread"
@@ -315,7 +317,8 @@ class Watch:
     def _limited(self, limit: Limit, errors: Sequence[Errors]) -> list[Errors]:
         names = [output.name for output in self._terms.outputs]
         if limit.output not in names or len(names) != len(errors):
-            return list(errors)
+            of_answers = limit.metric in OF_ANSWERS
+            return [e for e in errors if (getattr(e, limit.metric) is not None if of_answers else not e.are_answers)]
         return [found for name, found in zip(names, errors, strict=True) if name == limit.output]
 
     def _holds(self, limit: Limit, errors: Sequence[Errors]) -> bool:
@@ -331,12 +334,14 @@ class Watch:
             self._leave.pop()(reason)
 
 
-def _meters(known: Sequence[MeasuredOutput], expected: Sequence[Array]) -> list[ErrorMeter]:
+def _meters(known: Sequence[MeasuredOutput], expected: Sequence[Array]) -> list[ErrorMeter | EqualityMeter]:
     """Return a meter for each output in ``expected``. By default, all outputs count as answers."""
     known = known if len(known) == len(expected) else [MeasuredOutput()] * len(expected)
     all_are = not any(output.answers for output in known)
     return [
-        ErrorMeter(
+        EqualityMeter()
+        if output.equality
+        else ErrorMeter(
             Tolerance(),
             top=all_are or output.answers,
             classes=None if output.classes is None or array.size % output.classes else output.classes,

@@ -59,6 +59,30 @@ class Errors:
     tae: float | None = None
     srmse: float | None = None
 
+    @property
+    def are_answers(self) -> bool:
+        """True for values that are right or wrong, such as indices and truths, which have no distance."""
+        return self.max_abs is None and self.top1_match is not None
+
+
+class EqualityMeter:
+    """Counter of equal values, for records of truths or indices. The top-1 match is the mean share of equal values."""
+
+    def __init__(self) -> None:
+        self._elements = self._differing = 0
+        self._shares: list[float] = []
+
+    def add(self, reference: Array, other: Array) -> None:
+        """Add a record: two arrays of the same shape."""
+        differing = int(np.count_nonzero(reference != other))
+        self._elements += reference.size
+        self._differing += differing
+        self._shares.append(1.0 - differing / max(1, reference.size))
+
+    def errors(self) -> Errors:
+        """Return the counts and the share of equal values of everything added so far."""
+        return Errors(self._elements, self._differing, top1_match=_mean(self._shares))
+
 
 class ErrorMeter:
     """Accumulator of differences between records and a reference. ``top``: also compute top-k matches.
@@ -115,11 +139,6 @@ class ErrorMeter:
             for k in TOP:
                 if a.size and (self._classes or a.size) > k:  # otherwise all elements are among the k largest
                     self._matches[k].append(top_match(a, b, k, self._classes))
-
-    def add_all(self, references: Sequence[Array], others: Sequence[Array]) -> None:
-        """Add several records."""
-        for reference, other in zip(references, others, strict=True):
-            self.add(reference, other)
 
     def _add_piece(self, a: Array, b: Array, rtol: float) -> float:
         """Add a part of a record. Return the largest absolute difference in the part."""

@@ -20,6 +20,7 @@ from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.driver import Driver
+from odc_mlir.quantizer.measurement import lost_places
 from odc_mlir.quantizer.outputs import Places, share_of_ties
 from odc_mlir.quantizer.policy.verdict import describe, reservation, unshown
 from odc_mlir.quantizer.quantize import embed_ranges
@@ -138,6 +139,42 @@ def test_places_are_right_or_wrong(tail: tuple[str, ...]) -> None:
     assert (errors["mpeir"], errors["sqnr_db"]) == (None, None)
     assert errors["top1_match"] is not None
     assert "mpeir" not in verdict["intervals"]
+
+
+@cache
+def _truths(bias: float = 0.0) -> tuple[bytes, Samples]:
+    """Outputs: numbers, truths, truths as integers, a number of truths, and the row of a best place in a grid."""
+    rng = np.random.default_rng(3)
+    builder, x, y = two_layers(32, 1.0, rng)
+    truths = builder.made("m", (1, 32), "GREATER", y, builder.constant("bias", bias), dtype="bool")
+    ones = builder.made("ones", (1, 32), "CAST", truths, dtype="int32", in_data_type="bool", out_data_type="int32")
+    axis = builder.constant("axis", [1], "int32")
+    count = builder.made("count", (1,), "SUM", ones, axis, dtype="int32", keep_dims=False)
+    best = builder.made("best", (1,), "ARG_MAX", y, axis, dtype="int32", output_type="int32")
+    row = builder.made("row", (1,), "FLOOR_DIV", best, builder.constant("width", 4, "int32"), dtype="int32")
+    return builder.file([x], [y, truths, ones, count, row]), normal(rng, COUNT, 1, 8)
+
+
+def test_truths_and_integers_of_places_are_compared_by_the_share_of_equal_values() -> None:
+    verdict = verdict_of(*_truths())
+    found = {(check["metric"], check["output"]): check for check in verdict["limits"]}
+    assert set(found) == {("mpeir", None), *(("top1_match", name) for name in ("m", "ones", "row"))}
+    truths = found["top1_match", "m"]
+    assert truths["limit"] == 0.99
+    assert 0.9 < truths["value"] < 1.0
+    assert truths["value"] == verdict["metrics"]["top1_match:m"] == found["top1_match", "ones"]["value"]
+    distances = {output["name"]: (output["equality"], output["mpeir"] is None) for output in verdict["outputs"]}
+    assert {name: both for name, both in distances.items() if both == (True, True)}.keys() == {"m", "ones", "row"}
+    assert distances["count"] == (False, False)
+    (share,) = re.findall(r"([\d.]+) % of the answers of output 'm' are the float model's", conclusion(verdict))
+    assert float(share) == pytest.approx(100.0 * truths["value"], abs=0.1)
+
+
+def test_truths_that_become_constant_are_lost_though_nearly_all_are_equal() -> None:
+    reference, other = (build_graph(read_model(_truths(bias)[0])) for bias in (26.0, 1e3))
+    measured = Reference(reference, _truths()[1]).measure(other, keep=True)
+    assert 0.99 < measured.outputs[1].top1_match < 1.0
+    assert lost_places(measured) == [1, 2, 3]
 
 
 @pytest.mark.parametrize(("scale", "near"), [(1e-3, 1.0), (1e3, 0.0)])

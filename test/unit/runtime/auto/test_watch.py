@@ -326,6 +326,21 @@ def test_a_limit_of_one_output_says_nothing_of_others(clock: Clock, other: float
     assert all("same answers of output 'b'" in text for text in left)
 
 
+@pytest.mark.parametrize("bound", [0.9, 1.0])
+def test_right_or_wrong_values_have_no_distance(clock: Clock, bound: float) -> None:
+    """Output ``b`` flips one of 16 truths, which would be an error of the whole range."""
+    limits = [{"metric": "mpeir", "limit": 0.1}, {"metric": "top1_match", "limit": bound}]
+    outputs = [{"name": "a", "classifies": False}, {"name": "b", "classifies": True, "equality": True}]
+    found, left = watching(_Twice(), verdict={"limits": limits, "outputs": outputs}, share=1.0)
+    right = (np.arange(16) % 2).astype(np.float32).reshape(SHAPE)
+    flipped = right.copy()
+    flipped[0, 3] = 0.0
+    for _ in range(40):
+        found.answered([right], [right, flipped], 1.0)
+    assert found.facts.measures == {"mpeir": 0.0, "top1_match": 0.9375}
+    assert [text.split(":")[1] for text in left] == [" same answers 93.8 % (at least 100.0 % allowed)"] * (bound == 1.0)
+
+
 def test_another_shape_and_no_numbers(clock: Clock) -> None:
     found, left = watching(Reference(), share=1.0)
     for _ in range(2):
