@@ -104,9 +104,9 @@ class LintedModel:
 
     def __post_init__(self) -> None:
         fixed = clone_module(self.module)
-        CircleFoldConstantsPass(decode=True).apply(make_context(), fixed)
         self.main = next((op for op in fixed.body.block.ops if isinstance(op, FuncOp)), None)
-        self.open_batch = self.main is not None and fix_batch(fixed, OdcFixBatchPass.batch)
+        self.open_batch = self.main is not None and fix_batch(fixed, OdcFixBatchPass.batch, declare=False)
+        CircleFoldConstantsPass(decode=True).apply(make_context(), fixed)
         self.operators = [op for op in fixed.walk() if isinstance(op, CircleOp)]
         self.tables = {op for island in islands(self.operators) for op in island.members}
 
@@ -241,7 +241,7 @@ def _real_tail(model: LintedModel) -> Iterator[Finding]:
         yield Finding(
             "unquantised",
             f"operators of a quantised model that compute with real numbers: {_kinds(found)}",
-            "quantise the float model as a whole with odc-quantize: no NPU runs them",
+            "no NPU runs them: odc-quantize of the float model quantises them, or says why it keeps them float",
             _names(found),
         )
 

@@ -228,7 +228,10 @@ _SMALLER = {
 }
 _QUANTISE = "quantise the model: --quantize int8 --calibration DATA.npz"
 _SEE_VERDICT = "the quantiser kept them real, see its verdict"
-_REST = "the rest of the model is quantised: quantise the float model as a whole (odc-quantize)"
+_REST = (
+    "the rest of the model is quantised: odc-quantize of the float model says why it keeps layers float, and "
+    "--overrides NAME:int8 quantises a layer that its search kept float"
+)
 
 
 def host_warning(package: Package) -> str | None:
