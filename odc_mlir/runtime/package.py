@@ -21,13 +21,14 @@ from odc_mlir.formats.quantities import model_name
 from odc_mlir.isa.assembly import read_listing
 from odc_mlir.isa.container import write as write_container
 from odc_mlir.ops.context import Context
-from odc_mlir.ops.spec import Shape, TensorInfo
+from odc_mlir.ops.spec import Shape, TensorInfo, Trait
 from odc_mlir.runtime.devices import open_device
 from odc_mlir.runtime.devices.base import runs_code
 from odc_mlir.runtime.execution.graph import Graph, build_graph
+from odc_mlir.targets.cpu import is_cpu
 
 if TYPE_CHECKING:
-    from odc_mlir.runtime.execution.executor import Executor
+    from odc_mlir.runtime.execution.executor import Executor, Shapes
     from odc_mlir.runtime.execution.plan import PlanExecutor
     from odc_mlir.runtime.reporting.clocks import Modelled
     from odc_mlir.runtime.reporting.report_object import Report
@@ -236,6 +237,13 @@ class Package:
         """
         from odc_mlir.runtime.execution.plan import PlanExecutor
 
+        def recompile(shapes: Shapes) -> Executor:
+            from odc_mlir.runtime.api import native_in_place
+            from odc_mlir.runtime.auto.build import with_shapes
+
+            made = native_in_place(with_shapes(model_of(self), shapes), strict=False)
+            return made.executor(context=options.get("context"), max_bytes=options.get("max_bytes"))
+
         device, consent = open_device(plan.extension), trust_code or self.trust_code
 
         def read(file: str) -> bytes:
@@ -244,7 +252,10 @@ class Package:
             return trust.read_code(self.files, file, consent=consent, cache=cache or self._cache)
 
         location = f"{self.files.location}/{self.files.manifest.plan}"
-        return PlanExecutor(graph, plan, device, read, location=location, **options)
+        # Code for other shapes would have a state of its own.
+        stateful = graph.states or any(Trait.STATEFUL in item.node.spec.traits for item in graph.nodes)
+        again = recompile if is_cpu(plan.target or "") and plan == self.plan and not stateful else None
+        return PlanExecutor(graph, plan, device, read, recompile=again, location=location, **options)
 
 
 def holds_model(path: Path) -> bool:

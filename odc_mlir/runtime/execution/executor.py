@@ -44,7 +44,7 @@ DEFAULT_MAX_BYTES = 768 << 20
 Shapes = tuple[tuple[int, ...], ...]
 
 # Number of prepared graphs that are kept, one per set of input shapes. The least recently used graph is replaced.
-_SHAPES_KEPT = 4
+SHAPES_KEPT = 4
 
 
 class Executor:
@@ -82,8 +82,8 @@ class Executor:
         self._input_infos = graph.input_infos()
         self._bind = InputBinder(self._input_infos, indices=graph.inputs, resize=resize)
         self._variants = Variants(graph, calls.context, lambda item: calls.callables(item.calls))
-        self._prepared: OrderedDict[Shapes, _Prepared] = OrderedDict()
-        self._recent: tuple[Shapes | None, _Prepared | None] = None, None
+        self._prepared: OrderedDict[Shapes, Prepared] = OrderedDict()
+        self._recent: tuple[Shapes | None, Prepared | None] = None, None
         self.direct: DirectRun | None = None  # for the inputs of ``_recent``
         self._variable_infos = {
             index: info for index, info in enumerate(graph.tensors) if info.is_variable and index not in graph.inputs
@@ -206,7 +206,7 @@ class Executor:
             shapes = [info.static_shape for info in self._input_infos] if input_shapes is None else input_shapes
             return self._prepare(tuple(shapes)).shaped
 
-    def _prepare(self, shapes: Shapes) -> _Prepared:
+    def _prepare(self, shapes: Shapes) -> Prepared:
         prepared = self._prepared.get(shapes)
         if prepared is None:
             shaped = SpecializedGraph(self.graph, shapes, self._variants)
@@ -216,13 +216,13 @@ class Executor:
             is_large = threads is None and any(node.macs >= LARGE_MACS for node in shaped.nodes)
             blas = nullcontext() if is_large else BlasLimit(threads or 1)
             steps = [unit.prepare(shaped) for unit in self.units]
-            program = tuple(zip(self.units, steps, self._last_uses, strict=True))
+            program = tuple(zip(self.units, steps, self._last_uses, self._written, strict=True))
             straight = _straight(program)
             # As a decorator, np.errstate costs half as much as in a with statement. Only host kernels need it.
             computes = any(isinstance(unit, OperatorUnit) for unit in self.units)
             quietly = np.errstate(all="ignore")(straight) if straight is not None and computes else straight
-            prepared = self._prepared[shapes] = _Prepared(shaped, program, straight, quietly, blas)
-            if len(self._prepared) > _SHAPES_KEPT:
+            prepared = self._prepared[shapes] = Prepared(shaped, program, straight, quietly, blas)
+            if len(self._prepared) > SHAPES_KEPT:
                 self._prepared.popitem(last=False)
         else:
             self._calls.check_memory(prepared.shaped.peak_bytes, prepared.shaped.peak_name)
@@ -298,11 +298,11 @@ class Executor:
             for index in self.graph.outputs
         ]
 
-    def _execute(self, prepared: _Prepared, values: Values, observe: Observer | None, watch: Watcher | None) -> Frame:
+    def _execute(self, prepared: Prepared, values: Values, observe: Observer | None, watch: Watcher | None) -> Frame:
         frame = Frame(prepared.shaped, values, self._variables, self._calls, observe, watched=watch is not None)
         if watch is not None:
             _show(watch, frame, self.graph.sources)
-        for (unit, step, dead), written in zip(prepared.program, self._written, strict=True):
+        for unit, step, dead, written in prepared.program:
             if step is None or observe is not None:
                 unit.run(frame)
             else:
@@ -354,23 +354,28 @@ class Executor:
             live -= sum(shaped.nbytes(index) for index in dead)
 
 
-class _Prepared(NamedTuple):
-    """A graph prepared for one set of input shapes: for each unit, a step and the values to drop after the step.
+class Prepared(NamedTuple):
+    """A graph prepared for one set of input shapes.
+
+    ``program``: for each unit, a step, the values to drop after the step, and the variables that the unit writes.
 
     If no unit needs a frame, ``straight`` runs all units, and ``quietly`` does so with numpy's warnings disabled.
     ``blas`` limits the threads of matrix products.
     """
 
     shaped: SpecializedGraph
-    program: tuple[tuple[Unit, Step | None, tuple[int, ...]], ...]
+    program: tuple[PreparedUnit, ...]
     straight: Step | None
     quietly: Step | None
     blas: AbstractContextManager[None]
 
 
-def _straight(program: Sequence[tuple[Unit, Step | None, tuple[int, ...]]]) -> Step | None:
+PreparedUnit = tuple[Unit, Step | None, tuple[int, ...], tuple[int, ...]]
+
+
+def _straight(program: Sequence[PreparedUnit]) -> Step | None:
     """Return one step that runs all of ``program``, or None if a unit has no step. The step is not thread-safe."""
-    steps = [(step, dead) for _, step, dead in program if step is not None]
+    steps = [(step, dead) for _, step, dead, _ in program if step is not None]
     if len(steps) < len(program):
         return None
 

@@ -17,7 +17,7 @@ from odc_mlir.ops.spec import Array, ResultType
 from odc_mlir.plugins.foreign import contained, raised
 from odc_mlir.runtime.devices import base
 from odc_mlir.runtime.execution.binding import fits
-from odc_mlir.runtime.execution.executor import Executor
+from odc_mlir.runtime.execution.executor import SHAPES_KEPT, Executor, Prepared, Shapes
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.execution.team import Team
 from odc_mlir.runtime.execution.units import DirectRun, Event, Frame, SpecializedGraph, Step, Unit, operator_units
@@ -119,6 +119,7 @@ class SegmentUnit(Unit):
         self.reads, self.writes = step.inputs, step.outputs
         self.failure: str | None = None
         self.misfit: str | None = None
+        self.is_told = False  # whether the log has a misfit
         self.program: base.DeviceProgram | None = None
         self.counters: Mapping[str, Any] | None = None
         self.trace: Any = None
@@ -169,6 +170,11 @@ class SegmentUnit(Unit):
             return None
         return counters.get("cycles")
 
+    def takes(self, shaped: SpecializedGraph) -> bool:
+        """Return whether the program may take tensors of these shapes, or failed for another reason."""
+        pairs = () if self.program is None else zip(self.program.inputs, self.reads, strict=True)
+        return self.failure is not None or all(fits(shaped.tensors[i].shape, port.shape) for port, i in pairs)
+
     def prepare(self, shaped: SpecializedGraph) -> Step | None:
         """Return the step of the loaded program, if any. Prepare host kernels if host kernels run the segment."""
         if self.failure is not None:
@@ -179,10 +185,9 @@ class SegmentUnit(Unit):
             return None
         if any(shaped.tensors[tensor].is_variable for tensor in (*self.reads, *self.writes)):
             return None  # state is not among the values of a run
-        fits = all(
-            shaped.tensors[tensor].shape == port.shape for port, tensor in zip(program.inputs, self.reads, strict=True)
-        )
-        return program.step(self.reads, self.writes) if fits else None
+        pairs = zip(program.inputs, self.reads, strict=True)
+        is_same = all(shaped.tensors[tensor].shape == port.shape for port, tensor in pairs)
+        return program.step(self.reads, self.writes) if is_same else None
 
     def run(self, frame: Frame) -> None:
         """Run on the device. After a failure, keep the reason and run the segment's operators by host kernels.
@@ -207,7 +212,9 @@ class SegmentUnit(Unit):
         elif misfit is not None and self.failure is None:
             if self.strict:
                 raise PackageError(misfit, location=self.step.file)
-            _log.warning("%s: %s; host kernels run it this time", self.step.file, misfit)
+            if not self.is_told:
+                _log.warning("%s: %s; host kernels run it this time", self.step.file, misfit)
+            self.is_told = True
         self._take_states_back(frame)
         frame.stand_in(self.step.operators, self.writes)
 
@@ -299,11 +306,29 @@ def _log_failures(segments: Iterable[SegmentUnit]) -> None:
         _log.warning("%s: %s; host kernels run it instead", ", ".join(files), reason)
 
 
+class _ShapedUnit(Unit):
+    """A whole graph for one set of input shapes: ``executor`` runs code that was compiled for these shapes."""
+
+    def __init__(self, graph: Graph, executor: Executor) -> None:
+        self.reads, self.writes = graph.inputs, graph.outputs
+        self._executor = executor
+
+    def step(self, values: dict[int, Array]) -> None:
+        """Run on the inputs in ``values``, and add the outputs."""
+        values.update(zip(self.writes, self._executor.run([values[index] for index in self.reads]), strict=True))
+
+    def run(self, frame: Frame) -> None:
+        found = self._executor.run([frame.value(index) for index in self.reads], observe=frame.observe)
+        frame.put(dict(zip(self.writes, found, strict=True)))
+
+
 class PlanExecutor(Executor):
     """Executor that runs ``graph`` as in ``plan``. ``read`` returns the bytes of a segment's file.
 
     Host kernels replace a segment that cannot be loaded or run, with the same results. :attr:`fallbacks` holds the
-    reasons. With ``strict``, failures are errors. Raises PackageError for a plan that does not fit the model.
+    reasons. With ``strict``, failures are errors. ``recompile`` returns an executor of code for other input shapes. It
+    is called for at most four sets of shapes. Host kernels run the others. Raises PackageError for a plan that does not
+    fit the model.
     """
 
     def __init__(
@@ -314,12 +339,15 @@ class PlanExecutor(Executor):
         read: SegmentReader,
         *,
         strict: bool = False,
+        recompile: Callable[[Shapes], Executor] | None = None,
         context: Context | None = None,
         location: str = "plan.json",
         **options: Any,
     ) -> None:
         check_plan(plan, graph, location)
         self.plan = plan
+        self._recompile = recompile
+        self._others: dict[Shapes, Executor | None] = {}
         threads = 1 if context is None or context.threads is None else context.threads
         self._team = Team(threads) if threads > 1 else None
         units: list[Unit] = []
@@ -332,6 +360,31 @@ class PlanExecutor(Executor):
                     unit.program.divide(self._team)
         super().__init__(graph, units, context=context, **options)
         _log_failures(self.segments)
+
+    def _prepare(self, shapes: Shapes) -> Prepared:
+        is_new = shapes not in self._prepared
+        prepared = super()._prepare(shapes)
+        if is_new and (executor := self._other(shapes, prepared.shaped)) is not None:
+            unit = _ShapedUnit(self.graph, executor)
+            program = ((unit, unit.step, (), ()),)
+            prepared = prepared._replace(program=program, straight=unit.step, quietly=unit.step)
+            self._prepared[shapes] = prepared
+        return prepared
+
+    def _other(self, shapes: Shapes, shaped: SpecializedGraph) -> Executor | None:
+        """Return an executor of code for other input shapes, or None if the plan or host kernels run these shapes."""
+        # Without a segment, the compiler may lack dimensions of inputs.
+        is_known = bool(self.segments) or not any(None in (i.shape or (None,)) for i in self.graph.input_infos())
+        if self._recompile is None or (is_known and all(unit.takes(shaped) for unit in self.segments)):
+            return None
+        if shapes not in self._others and len(self._others) < SHAPES_KEPT:
+            try:
+                self._others[shapes] = self._recompile(shapes)
+            except OdcError as error:
+                if None not in self._others.values():
+                    _log.warning("no code for inputs of %s: %s", ", ".join(map(str, map(list, shapes))), error)
+                self._others[shapes] = None
+        return self._others.get(shapes)
 
     def device_states(self) -> dict[int, Array]:
         return {tensor: value for unit in self.segments for tensor, value in unit.states().items()}

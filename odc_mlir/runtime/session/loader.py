@@ -390,7 +390,7 @@ class Loader:
         graph = package.graph if shared else build_graph(package.model, custom_ops=context.custom_ops, states=True)
         if self.by_index or self.settings.op_backends():
             raise OptionError("single operators cannot be assigned to backends when the model runs as native code")
-        if package.plan is None or not package.plan.segments:
+        if package.plan is None:
             return graph_executor(graph, HOST, context=context, max_bytes=choices.max_bytes, resize=True)
         return self._executor_on(graph, package, (NPU, HOST))
 
