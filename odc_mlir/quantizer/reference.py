@@ -27,7 +27,7 @@ from odc_mlir.quantizer.states import Rollout
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.reporting.labels import check_answers, check_class_numbers, meant_for, misfit
-from odc_mlir.runtime.reporting.metrics import INTERVALS, EqualityMeter, ErrorMeter, Tolerance, interval_of
+from odc_mlir.runtime.reporting.metrics import INTERVALS, ErrorMeter, Tolerance, interval_of
 from odc_mlir.runtime.reporting.scores import OF_NUMBERS, Scorer, compared, recall_drop, recalls, said, yes_above
 
 Samples = Sequence[Sequence[Array]]
@@ -397,10 +397,8 @@ class Reference:
         # If no output answers, the largest elements of all outputs count.
         answering = [place for place in numbers if self.classifies(place)] or ([] if self.equalities else numbers)
         meters = [
-            EqualityMeter()
-            if place in self.equalities
-            else ErrorMeter(exact, top=place in answering, classes=self.classes[place], interval=span)
-            for place, span in enumerate(self.spans)
+            ErrorMeter(exact, top=p in answering, classes=self.classes[p], interval=span, equality=p in self.equalities)
+            for p, span in enumerate(self.spans)
         ]
         noise = np.zeros(len(self.spans))
         columns = [[expected.like() for expected in every] for every in self._columns]
@@ -446,7 +444,7 @@ class Reference:
         )
 
     def _metered(
-        self, parts: Sequence[_Runs], meters: Sequence[ErrorMeter | EqualityMeter], columns: Sequence[Sequence[Columns]]
+        self, parts: Sequence[_Runs], meters: Sequence[ErrorMeter], columns: Sequence[Sequence[Columns]]
     ) -> Iterator[tuple[int, Sequence[Array], _Run, bool]]:
         """Meter samples, and yield the number, expected outputs, outputs, and whether the outputs lack numbers."""
         # Small outputs are metered together, because calls take time. Half a megabyte of floats fits the cache.

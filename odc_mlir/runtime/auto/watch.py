@@ -26,7 +26,7 @@ from odc_mlir.quantizer.policy.verdict import HIGHER_IS_BETTER, OF_ANSWERS, Limi
 from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.execution.units import Watcher
-from odc_mlir.runtime.reporting.metrics import EqualityMeter, ErrorMeter, Errors, Tolerance
+from odc_mlir.runtime.reporting.metrics import ErrorMeter, Errors, Tolerance
 
 _log = logging.getLogger(__name__)
 
@@ -151,7 +151,7 @@ class Watch:
         self._urgent = False
         self._afresh = True  # the next comparison starts new measurements
         self._thread: Thread | None = None
-        self._meters: list[ErrorMeter | EqualityMeter] = []
+        self._meters: list[ErrorMeter] = []
         self._compared = 0
         if reference is None:
             self.facts.shadows_off = "operators of the application cannot run in a second thread"
@@ -334,18 +334,17 @@ class Watch:
             self._leave.pop()(reason)
 
 
-def _meters(known: Sequence[MeasuredOutput], expected: Sequence[Array]) -> list[ErrorMeter | EqualityMeter]:
+def _meters(known: Sequence[MeasuredOutput], expected: Sequence[Array]) -> list[ErrorMeter]:
     """Return a meter for each output in ``expected``. By default, all outputs count as answers."""
     known = known if len(known) == len(expected) else [MeasuredOutput()] * len(expected)
     all_are = not any(output.answers for output in known)
     return [
-        EqualityMeter()
-        if output.equality
-        else ErrorMeter(
+        ErrorMeter(
             Tolerance(),
             top=all_are or output.answers,
             classes=None if output.classes is None or array.size % output.classes else output.classes,
             interval=output.interval,
+            equality=output.equality,
         )
         for output, array in zip(known, expected, strict=True)
     ]

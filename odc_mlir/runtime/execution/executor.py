@@ -364,16 +364,13 @@ class Prepared(NamedTuple):
     """
 
     shaped: SpecializedGraph
-    program: tuple[PreparedUnit, ...]
+    program: tuple[tuple[Unit, Step | None, tuple[int, ...], tuple[int, ...]], ...]
     straight: Step | None
     quietly: Step | None
     blas: AbstractContextManager[None]
 
 
-PreparedUnit = tuple[Unit, Step | None, tuple[int, ...], tuple[int, ...]]
-
-
-def _straight(program: Sequence[PreparedUnit]) -> Step | None:
+def _straight(program: Sequence[tuple[Unit, Step | None, tuple[int, ...], tuple[int, ...]]]) -> Step | None:
     """Return one step that runs all of ``program``, or None if a unit has no step. The step is not thread-safe."""
     steps = [(step, dead) for _, step, dead, _ in program if step is not None]
     if len(steps) < len(program):

@@ -65,30 +65,13 @@ class Errors:
         return self.max_abs is None and self.top1_match is not None
 
 
-class EqualityMeter:
-    """Counter of equal values, for records of truths or indices. The top-1 match is the mean share of equal values."""
-
-    def __init__(self) -> None:
-        self._elements = self._differing = 0
-        self._shares: list[float] = []
-
-    def add(self, reference: Array, other: Array) -> None:
-        """Add a record: two arrays of the same shape."""
-        differing = int(np.count_nonzero(reference != other))
-        self._elements += reference.size
-        self._differing += differing
-        self._shares.append(1.0 - differing / max(1, reference.size))
-
-    def errors(self) -> Errors:
-        """Return the counts and the share of equal values of everything added so far."""
-        return Errors(self._elements, self._differing, top1_match=_mean(self._shares))
-
-
 class ErrorMeter:
     """Accumulator of differences between records and a reference. ``top``: also compute top-k matches.
 
     ``classes``: length of the rows in top-k matches (default: all elements). ``interval``: denominator of MPEIR
-        (default: the interval of all records). ``scale``: scale of the other values, if these are codes.
+        (default: the interval of all records). ``scale``: scale of the other values, if these are codes. ``equality``:
+        values are right or wrong, such as truths and indices. The top-1 match is the mean share of equal values, and
+        values have no distance.
     """
 
     def __init__(
@@ -99,7 +82,9 @@ class ErrorMeter:
         classes: int | None = None,
         interval: float | None = None,
         scale: float | None = None,
+        equality: bool = False,
     ) -> None:
+        self._equality = equality
         self._tolerance = tolerance
         self._top = top
         self._classes = classes
@@ -117,6 +102,11 @@ class ErrorMeter:
         """Add a record: two arrays of the same shape and kind (numbers, text or handles). Handles never differ."""
         a, b = reference.reshape(-1), other.reshape(-1)
         self._elements += a.size
+        if self._equality:
+            differing = int(np.count_nonzero(a != b))
+            self._differing += differing
+            self._matches[1].append(1.0 - differing / max(1, a.size))
+            return
         if a.dtype.kind not in "biufc":
             # Handles refer to state of a run. The results of operators that read this state are compared instead.
             texts = ((x, y) for x, y in zip(a, b, strict=True) if isinstance(x, (bytes, str)))
@@ -166,7 +156,8 @@ class ErrorMeter:
     def errors(self) -> Errors:
         """Return the metrics over everything added so far."""
         if not self._finite:
-            return Errors(self._elements, self._differing)
+            share = _mean(self._matches[1]) if self._equality else None
+            return Errors(self._elements, self._differing, top1_match=share)
         return Errors(
             elements=self._elements,
             differing=self._differing,

@@ -229,8 +229,7 @@ _SMALLER = {
 _QUANTISE = "quantise the model: --quantize int8 --calibration DATA.npz"
 _SEE_VERDICT = "the quantiser kept them real, see its verdict"
 _REST = (
-    "the rest of the model is quantised: odc-quantize of the float model says why it keeps layers float, and "
-    "--overrides NAME:int8 quantises a layer that its search kept float"
+    "the rest is quantised: odc-quantize says why it keeps a layer float; --overrides NAME:int8 overrules its search"
 )
 
 

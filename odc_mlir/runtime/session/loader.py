@@ -385,14 +385,11 @@ class Loader:
         choices = self.choices
         if graph.subgraph != 0:
             raise SessionError("only the first signature of a model runs as native code")
-        package, context = native_in_place(model_bytes(self.source), strict=choices.strict), self.context()
-        shared = context.custom_ops is package.graph.custom_ops
-        graph = package.graph if shared else build_graph(package.model, custom_ops=context.custom_ops, states=True)
         if self.by_index or self.settings.op_backends():
             raise OptionError("single operators cannot be assigned to backends when the model runs as native code")
-        if package.plan is None:
-            return graph_executor(graph, HOST, context=context, max_bytes=choices.max_bytes, resize=True)
-        return self._executor_on(graph, package, (NPU, HOST))
+        package = native_in_place(model_bytes(self.source), strict=choices.strict)
+        options: dict[str, Any] = {"strict": choices.strict, "max_bytes": choices.max_bytes, "resize": True}
+        return package.executor(HOST if package.plan is None else NPU, context=self.context(), **options)
 
     def _forced(self, graph: Graph) -> dict[int, str]:
         """Return the user's backends of single operators by index. Ignore unknown indices with a warning."""
