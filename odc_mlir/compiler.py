@@ -124,22 +124,13 @@ def compile(
 ) -> PackageFiles:
     """Compile a model for an NPU or a processor. The same model and options give the same bytes.
 
-    ``target``: name or file of an NPU, name of a processor, or ``cpu`` for this machine. ``memory``, ``prefer``,
-        ``sram_limit``, ``allow_host`` and ``placement`` apply to NPUs. Operators that the target cannot run, that cost
-        less on the host, or that cannot be scheduled stay on the host, with a reason. With ``strict``, such operators
-        are an error. If ``sram_limit`` is too small, the error names a sufficient limit. With ``allow_host``, operators
-        go to the host instead.
-
-    Keys of ``placement``: ``host``, ``npu`` (lists of opcodes and result names), ``file`` (a partition file),
-    ``strategy`` (``cost``, or ``supported`` for all operators that the NPU can run), ``min_operators``, ``min_macs``
-    and ``max_segments``.
-
-    ``progress`` is called with the current activity, the number of finished steps, and the total or None. ``verify``:
-        "stages" verifies the IR after every stage except ``npu-sched`` and ``npu-alloc``, "passes" after every pass.
-        "run" also runs the IR and raises TranslationError if results change. ``remember``: use the user's cache of
-        tilings, which affects only compile time. ``states``: a dictionary from output to input of the next run, or
-        texts OUT=IN. Default: the states that the model declares. Empty: no states. ``before``: passes, or names of
-        passes, to insert. The key is the name of the pass that follows them.
+    Options that are not listed are those of :func:`odc_mlir.runtime.api.compile`. ``placement``: ``host``, ``npu``
+        (lists of opcodes and result names), ``file`` (a partition file), ``strategy`` (``cost``, or ``supported`` for
+        all operators that the NPU can run), ``min_operators``, ``min_macs`` and ``max_segments``. ``verify``: "stages"
+        verifies the IR after every stage except ``npu-sched`` and ``npu-alloc``, "passes" after every pass. "run" also
+        runs the IR and raises TranslationError if results change. ``states``: a dictionary from output to input of the
+        next run, or texts OUT=IN. Default: the states that the model declares. Empty: no states. ``before``: passes,
+        or names of passes, to insert. The key is the name of the pass that follows them.
 
     NPU programs in given IR run once in the simulator. Raises OdcError, CompileError if such a program fails, and
     TimeLimitError after ``time_limit`` seconds.

@@ -309,9 +309,9 @@ def compile(
     ``target``: a shipped NPU or a .toml file, ``cpu`` (this machine) or a shipped processor, or a codegen plugin's
     ``NAME`` or ``NAME-gen``, which rejects options that it does not support. ``memory``: memory of constants, flash or
     sram. ``prefer``: performance, memory, compile-time or fewest-cycles. ``sram_limit``: in bytes, or ``"100K"``
-    (default: the target's capacity). With ``allow_host``, operators that do not fit go to the host. Operators that the
-    target cannot run, or that cost less on the host, stay there with a reason. With ``strict``, this is an error.
-    ``placement``: placement of operators and limits on segments, with keys of :func:`odc_mlir.compiler.compile`.
+    (default: the target's capacity). If it is too small, the error names a sufficient limit, or, with ``allow_host``,
+    operators go to the host. Operators that the target cannot run or schedule, or that cost less on the host, stay
+    there with a reason. With ``strict``, this is an error. ``placement``: keys of :func:`odc_mlir.compiler.compile`.
 
     ``quantize``: a scheme. ``quantizing`` takes the other options of :func:`quantize` (``calibration``, ``labels`` …).
     Raises AccuracyError if the model misses an accuracy limit and ``allow_accuracy_loss`` is false.
