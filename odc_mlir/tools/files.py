@@ -186,6 +186,14 @@ class Files:
 
         return self.write(name, lambda: json.dumps(make(), indent=1, default=asdict) + "\n")
 
+    def show(self, document: object, lines: Iterable[str]) -> None:
+        """Write ``document`` to the file of ``--json``, if given, otherwise print ``lines``."""
+        if "json" in self.paths:
+            self.write_json("json", lambda: document)
+        else:
+            for line in lines:
+                print(line)
+
     @property
     def messages(self) -> IO[str]:
         """Stream for messages: standard output if no output goes there."""

@@ -147,11 +147,7 @@ def _operators(arguments: argparse.Namespace) -> None:
                     ],
                 }
             )
-    if arguments.json:
-        arguments.files.write_json("json", lambda: rows)
-        return
-    for row in rows:
-        print(_line(row))
+    arguments.files.show(rows, map(_line, rows))
 
 
 def _custom_code(op: CircleOp) -> str:

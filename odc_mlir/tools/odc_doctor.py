@@ -64,13 +64,9 @@ def _body(arguments: argparse.Namespace) -> int | None:
 
 def _clean(arguments: argparse.Namespace) -> None:
     removed = prune_cache() if arguments.clean is None else clean_cache(frozenset(arguments.clean) or None)
-    if arguments.json:
-        arguments.files.write_json("json", lambda: removed)
-        return
-    for usage in removed:
-        print(f"removed {usage.kind}: {counted(usage.entries, 'item')}, {counted(usage.nbytes, 'byte')}")
-    if not removed:
-        print("there is nothing to remove" if arguments.clean is None else "the cache is empty")
+    lines = [f"removed {one.kind}: {counted(one.entries, 'item')}, {counted(one.nbytes, 'byte')}" for one in removed]
+    nothing = "there is nothing to remove" if arguments.clean is None else "the cache is empty"
+    arguments.files.show(removed, lines or [nothing])
 
 
 _DISTRIBUTION = "odc-mlir"

@@ -36,18 +36,14 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _body(arguments: argparse.Namespace) -> None:
+    from odc_mlir.tools.dump_text import render
+
     if arguments.listing:
         print(listing(arguments.file), end="")
         return
     document = describe(arguments.file)
     document["file"] = shown(document["file"])
-    if arguments.json:
-        arguments.files.write_json("json", lambda: document)
-        return
-    from odc_mlir.tools.dump_text import render
-
-    for line in render(document):
-        print(line)
+    arguments.files.show(document, render(document))
 
 
 def listing(path: str) -> str:

@@ -119,11 +119,7 @@ def _inspect(arguments: argparse.Namespace) -> None:
         },
         "rolls_back_to": None if original is None else list(original.manifest.models),
     }
-    if arguments.json:
-        arguments.files.write_json("json", lambda: document)
-        return
-    for line in _lines(document):
-        print(line)
+    arguments.files.show(document, _lines(document))
 
 
 def _step(package: Package) -> dict[str, object]:
@@ -192,11 +188,8 @@ def _check(arguments: argparse.Namespace) -> int | None:
     from odc_mlir.runtime.validity import PackageState, check
 
     found = check(arguments.package, arguments.target)
-    if arguments.json:
-        document = {"state": found.state, "reason": found.reason, "target": found.target}
-        arguments.files.write_json("json", lambda: document)
-    else:
-        print(f"{found.state}: {found.reason}")
+    document = {"state": found.state, "reason": found.reason, "target": found.target}
+    arguments.files.show(document, [f"{found.state}: {found.reason}"])
     return None if found.state is PackageState.RUNS else EXIT_USER
 
 

@@ -62,14 +62,10 @@ def _check(arguments: argparse.Namespace) -> int | None:
     from odc_mlir.runtime.conformance import check_plugin
 
     found = check_plugin(arguments.name)
-    problems = sum(outcome.problem is not None for outcome in found)
-    if arguments.json:
-        arguments.files.write_json("json", lambda: found)
-    else:
-        for outcome in found:
-            mark = "good" if outcome.problem is None else "FAILS"
-            print(f"{mark}: {outcome.what}: {outcome.problem or outcome.note}")
-        print(f"{counted(len(found), 'check')}, {counted(problems, 'problem')}")
+    problems = sum(check.problem is not None for check in found)
+    marks = ["good" if check.problem is None else "FAILS" for check in found]
+    lines = [f"{mark}: {check.what}: {check.problem or check.note}" for mark, check in zip(marks, found, strict=True)]
+    arguments.files.show(found, [*lines, f"{counted(len(found), 'check')}, {counted(problems, 'problem')}"])
     return EXIT_USER if problems else None
 
 
