@@ -166,7 +166,10 @@ def host_groups(layers: Iterable[Mapping[str, Any]], target: str | None, *, quan
     ``quantized``: the model was quantised in the same call, so real tensors are intentional
     """
     layers = list(layers)
-    of_reals = _SEE_VERDICT if quantized else _REST if any(item["placed"] == "npu" for item in layers) else _QUANTISE
+    # In a float model, the NPU may run operators on integers or truths, but no products.
+    needed = 1 if any(layer["macs"] for layer in layers) else 0
+    has_integers = any(layer["placed"] == "npu" and layer["macs"] >= needed for layer in layers)
+    of_reals = _SEE_VERDICT if quantized else _REST if has_integers else _QUANTISE
     causes: dict[Any, tuple[str, str]] = {}
     members: dict[Any, list[Mapping[str, Any]]] = {}
     needs: dict[Any, int] = {}
