@@ -129,10 +129,7 @@ class _Rewrite:
         self.stored = {argument: {self._order_of(argument): argument} for argument in self.block.args}
         for op in list(self.block.ops):
             if isinstance(op, ReturnOp):
-                for place, (value, node) in enumerate(zip(op.operands, self.returned, strict=True)):
-                    if value in self.stored:
-                        order = node.wants(self.chosen.get(node, 0), 0) or _natural(value)
-                        op.operands[place] = self._in_order(value, order)
+                self._return(op)
             elif isinstance(op, CircleOp):
                 self._operator(op, self.nodes[op])
         for op in reversed(self.replaced):
@@ -167,6 +164,12 @@ class _Rewrite:
             for old, new, order in zip(op.results, made[-1].results, given, strict=True):
                 self.stored[old] = {order: new}
         self.replaced.append(op)
+
+    def _return(self, op: ReturnOp) -> None:
+        for place, (value, node) in enumerate(zip(op.operands, self.returned, strict=True)):
+            if value in self.stored:
+                order = node.wants(self.chosen.get(node, 0), 0) or _natural(value)
+                op.operands[place] = self._in_order(value, order)
 
     def _in_order(self, value: SSAValue, order: Order) -> SSAValue:
         found = self.stored[value]

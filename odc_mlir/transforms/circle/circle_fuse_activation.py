@@ -18,8 +18,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from odc_mlir.dialects.circle import CircleOp, tensor_facts
@@ -27,7 +25,6 @@ from odc_mlir.transforms.common.rewriting import (
     OperatorPattern,
     PatternPass,
     activation,
-    apply_patterns,
     copy_of,
     is_real,
     is_used_once,
@@ -58,8 +55,8 @@ class CircleFuseActivationPass(PatternPass):
     def patterns(cls) -> Sequence[type[RewritePattern]]:
         return (FuseActivation,)
 
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        apply_patterns(op, [FuseActivation(CLAMPS | {"TANH"} if self.tanh else CLAMPS)])
+    def configured(self) -> Sequence[RewritePattern]:
+        return [FuseActivation(CLAMPS | {"TANH"} if self.tanh else CLAMPS)]
 
 
 @dataclass(frozen=True)

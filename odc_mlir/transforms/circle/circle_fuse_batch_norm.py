@@ -28,8 +28,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
@@ -41,7 +39,6 @@ from odc_mlir.transforms.common.rewriting import (
     PatternPass,
     WeightedLayer,
     activation,
-    apply_patterns,
     constant_name,
     copy_of,
     is_real,
@@ -70,8 +67,8 @@ class CircleFuseBatchNormPass(PatternPass):
     def patterns(cls) -> Sequence[type[RewritePattern]]:
         return (FuseBehind, FuseBefore)
 
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        apply_patterns(op, [FuseBehind(), FuseBefore(most_ratio=self.most_ratio or math.inf)])
+    def configured(self) -> Sequence[RewritePattern]:
+        return [FuseBehind(), FuseBefore(most_ratio=self.most_ratio or math.inf)]
 
 
 class ScaleAndShift(NamedTuple):
@@ -144,10 +141,7 @@ class FuseBefore(OperatorPattern):
         if vectors is None or (np.any(vectors[1]) and not _sees_everything(layer)):
             return
         factor, shift = vectors
-        every = np.broadcast_to(np.abs(factor), weights.shape)
-        rows = np.moveaxis(every, layer.axis, 0).reshape(weights.shape[layer.axis], -1)
-        most, least = rows.max(axis=1, initial=0.0), np.where(rows > 0, rows, np.inf).min(axis=1, initial=np.inf)
-        if float((most / least).max(initial=0.0)) > self.most_ratio:
+        if _ratio(layer, factor, weights) > self.most_ratio:
             return
         others = tuple(axis for axis in range(weights.ndim) if axis != layer.axis)
         moved = bias + (weights * shift).sum(axis=others)
@@ -190,6 +184,14 @@ def _rows(part: NDArray[Any], shape: tuple[int | None, ...], columns: int) -> ND
         return np.asarray(part).reshape(-1) if part.size == part.shape[-1] == shape[-1] == columns else None
     rows = np.broadcast_to(part, [extent or 0 for extent in shape]).reshape(-1, columns)
     return rows[0] if len(rows) and np.array_equal(rows, np.broadcast_to(rows[0], rows.shape)) else None
+
+
+def _ratio(layer: WeightedLayer, factor: NDArray[Any], weights: NDArray[Any]) -> float:
+    """Return the largest ratio between nonzero factors of the inputs of one output."""
+    every = np.broadcast_to(np.abs(factor), weights.shape)
+    rows = np.moveaxis(every, layer.axis, 0).reshape(weights.shape[layer.axis], -1)
+    most, least = rows.max(axis=1, initial=0.0), np.where(rows > 0, rows, np.inf).min(axis=1, initial=np.inf)
+    return float((most / least).max(initial=0.0))
 
 
 def _sees_everything(layer: WeightedLayer) -> bool:

@@ -95,10 +95,7 @@ class FuseChannelShuffle(OperatorPattern):
         if region is None:
             return
         plan = _ShufflePlan(region)
-        total = 0
-        for mover, results in region.movers.items():
-            total += sum(map(len, results)) * (_SHUFFLED if mover in region.inner else 1)
-        if plan.cost() < total:
+        if plan.cost() < _cost_before(region):
             _Writer(region, plan, rewriter).run()
 
 
@@ -265,6 +262,13 @@ class ChannelRun:
     source: SSAValue
     begin: int
     count: int
+
+
+def _cost_before(region: ShuffleRegion) -> int:
+    total = 0
+    for op, results in region.movers.items():
+        total += sum(map(len, results)) * (_SHUFFLED if op in region.inner else 1)
+    return total
 
 
 class _ShufflePlan:

@@ -30,8 +30,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
@@ -43,7 +41,6 @@ from odc_mlir.transforms.common.rewriting import (
     OperatorPattern,
     PatternPass,
     activation,
-    apply_patterns,
     is_real,
     is_used_once,
     operator,
@@ -75,8 +72,8 @@ class CircleFusePatternsPass(PatternPass):
     def patterns(cls) -> Sequence[type[RewritePattern]]:
         return (Swish, Gelu, Clamp, LeakyRelu, Prelu, Rsqrt, RsqrtProduct, Reciprocals, SumOfLayers, *_OF_CIRCLE)
 
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        apply_patterns(op, [kind() for kind in self.patterns() if self.circle or kind not in _OF_CIRCLE])
+    def configured(self) -> Sequence[RewritePattern]:
+        return [kind() for kind in self.patterns() if self.circle or kind not in _OF_CIRCLE]
 
 
 class ScaledProduct(NamedTuple):

@@ -29,8 +29,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
@@ -48,7 +46,6 @@ from odc_mlir.transforms.common.rewriting import (
     PatternPass,
     WeightedLayer,
     activation,
-    apply_patterns,
     constant,
     constant_name,
     is_real,
@@ -70,8 +67,8 @@ class CircleSimplifyPass(PatternPass):
     def patterns(cls) -> Sequence[type[RewritePattern]]:
         return (*map(type, canonicalization_patterns()), OrderOfRows, MoveCodes)
 
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        apply_patterns(op, [*canonicalization_patterns(), OrderOfRows(), MoveCodes()])
+    def configured(self) -> Sequence[RewritePattern]:
+        return [*canonicalization_patterns(), OrderOfRows(), MoveCodes()]
 
 
 class OrderOfRows(OperatorPattern):

@@ -167,8 +167,12 @@ class PatternPass(ModulePass):
         Special patterns must precede general patterns, which need not exclude the special cases.
         """
 
+    def configured(self) -> Sequence[RewritePattern]:
+        """Return the patterns with the options of the pass."""
+        return [kind() for kind in self.patterns()]
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        apply_patterns(op, [kind() for kind in self.patterns()])
+        apply_patterns(op, self.configured())
 
 
 def apply_patterns(module: ModuleOp, patterns: Sequence[RewritePattern], *, recursively: bool = True) -> None:

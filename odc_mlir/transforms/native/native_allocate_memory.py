@@ -33,7 +33,7 @@ from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.conversion import LoweringPattern
 from odc_mlir.transforms.common.rewriting import PatternPass, apply_patterns_to
 from odc_mlir.transforms.native.lowering.segment_writer import ALIGNMENT, SLACK
-from odc_mlir.transforms.npu.schedule.arena import Interval, allocate_tightly
+from odc_mlir.transforms.npu.schedule.arena import Interval, allocate_tightly, overlapping
 
 
 @dataclass
@@ -115,28 +115,26 @@ def verify_arena(function: FuncOp) -> None:
 
     The check collects uses from the operations, independently of the intervals used for the allocation.
     """
-    arena, roots, places = function.args[-2], dict[SSAValue, SSAValue](), dict[SSAValue, tuple[int, int]]()
-    lives: dict[SSAValue, tuple[int, int]] = {}  # first and last operation, in order of the first
+    arena, roots = function.args[-2], dict[SSAValue, SSAValue]()
+    places: dict[SSAValue, tuple[int, int]] = {}  # bytes used and address
+    lives: dict[SSAValue, Interval[SSAValue]] = {}  # in order of the first use
     for index, op in enumerate(function.body.block.ops):
         if isinstance(op, memref.ViewOp) and op.source is arena:
-            start, roots[op.result] = known_number(op.byte_shift), op.result
-            places[op.result] = start, start + known_number(op.sizes[0]) * item_bytes(op.result) + SLACK
+            roots[op.result] = op.result
+            places[op.result] = known_number(op.sizes[0]) * item_bytes(op.result) + SLACK, known_number(op.byte_shift)
         elif isinstance(op, memref.ViewOp) and op.source in roots:
             roots[op.result] = roots[op.source]
         else:
             for root in (roots[value] for value in op.operands if value in roots):
-                lives[root] = lives.get(root, (index, index))[0], index
-    alive: list[SSAValue] = []
-    for value, (first, _) in lives.items():
-        start, end = places[value]
-        alive = [other for other in alive if lives[other][1] >= first]
-        for other in alive:
-            if places[other][0] < end and start < places[other][1]:
-                raise CompileError(
-                    f"bytes {start} to {end} of the arena are used while {value_name(other)!r} is in some of them",
-                    tensor=value_name(value),
-                )
-        alive.append(value)
+                size, address = places[root]
+                lives.setdefault(root, Interval(root, size, index, index, ALIGNMENT, address)).last = index
+    if (found := overlapping(list(lives.values()))) is not None:
+        other, later = found
+        raise CompileError(
+            f"bytes {later.start} to {later.start + later.used} of the arena are used while"
+            f" {value_name(other.owner)!r} is in some of them",
+            tensor=value_name(later.owner),
+        )
 
 
 def known_number(value: SSAValue) -> int:

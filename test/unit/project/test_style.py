@@ -44,7 +44,7 @@ LINE_BUDGETS = {
     "runtime/execution": 2_580,
     "calibration": 1_725,
     "plugins": 1_870,
-    "transforms": 1_560,
+    "transforms": 1_570,
     "support": 1_000,
     "frontend": 880,
     "frontend/torch": 1_960,
