@@ -20,7 +20,7 @@ from odc_mlir import loading, ops, targets
 from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp, node_of, tensor_facts
 from odc_mlir.formats.package import ModelSource
 from odc_mlir.formats.quantities import counted
-from odc_mlir.ops.spec import Node, Trait
+from odc_mlir.ops.spec import Node, QuantKind, Trait
 from odc_mlir.plugins.target import Chosen, Rules, choose, rules_reason
 from odc_mlir.runtime.kernels.conditions import refusal
 from odc_mlir.runtime.package import Package
@@ -368,9 +368,10 @@ def _reason(op: CircleOp, held: Sequence[LintTarget]) -> str | None:
         return str(op.unverified)
     values = [value for value in (*op.operands, *op.results) if not isinstance(value.owner, NoneOp)]
     is_real_op = all(tensor_facts(value.type).quant is None for value in values)
+    stays_real = is_real_op and op.SPEC.quant.kind is QuantKind.FLOAT and any(map(is_real, values))
     reasons: list[str | None] = []
     for target in held:
-        if target.is_npu and (op.SPEC.name == "CUSTOM" or rules_of(ops.get(op.SPEC.name)) is None):
+        if target.is_npu and (stays_real or op.SPEC.name == "CUSTOM" or rules_of(ops.get(op.SPEC.name)) is None):
             reasons.append(f"{op.SPEC.name} is not supported by the NPU")
         elif is_real_op and not target.takes_floats:
             return None

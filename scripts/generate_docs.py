@@ -154,17 +154,31 @@ def npu_types() -> str:
 
 def npu_rules() -> str:
     """Return the constraints on operators of the NPU."""
-    from odc_mlir.transforms.partition.rules.table import BY_TABLE, GENERIC, GENERIC_LAST, OPERATORS
+    from odc_mlir.transforms.common.rewriting import VIEWS
+    from odc_mlir.transforms.partition.rules.checks import COMPARISONS
+    from odc_mlir.transforms.partition.rules.operator_checks import PRODUCTS
+    from odc_mlir.transforms.partition.rules.table import BY_TABLE, GENERIC, GENERIC_LAST, MOVERS, OPERATORS
+
+    groups = {"moves": MOVERS, "views": VIEWS, "comparisons": COMPARISONS, "products": PRODUCTS}
+    groups |= {"sums": ("ADD", "MUL", "SUB"), "selections": ("MAXIMUM", "MINIMUM", "SELECT", "SELECT_V2")}
+
+    def shortened(names: list[str]) -> str:
+        """Name groups instead of their members."""
+        whole = [group for group, members in groups.items() if set(members) <= set(names)]
+        rest = [name for name in names if not any(name in groups[group] for group in whole)]
+        return ", ".join((*whole, *map(code, rest)))
 
     users: dict[tuple[str, str], list[str]] = {}
     for name, rules in sorted(OPERATORS.items()):
         for rule in rules:
-            users.setdefault((rule.name, rule.text), []).append(code(name))
+            users.setdefault((rule.name, rule.text), []).append(name)
     rows = [(code(rule.name), rule.text, "all") for rule in (*GENERIC, *GENERIC_LAST)]
-    rows += [(code(name), text, ", ".join(names)) for (name, text), names in sorted(users.items())]
+    rows += [(code(name), text, shortened(names)) for (name, text), names in sorted(users.items())]
     rows += [(code(rule.name), rule.text, "other element-wise operators") for rule in BY_TABLE]
     free = ", ".join(code(name) for name, rules in sorted(OPERATORS.items()) if not rules)
-    return f"{table(('rule', 'it holds if', 'operators'), rows)}\n\nOnly the rules for all operators apply to {free}."
+    members = "".join(f"\n- {group}: {', '.join(map(code, names))}" for group, names in groups.items())
+    found = table(("rule", "it holds if", "operators"), rows)
+    return f"{found}\n{members}\n\nOnly general rules apply to {free}."
 
 
 def npu_prefix() -> str:

@@ -67,6 +67,7 @@ class ConstantOp(NpuTensorOp):
     """A constant tensor that element-wise operations read."""
 
     name = "npu.constant"
+    DTYPES: ClassVar = (*CODE_TYPES, *NUMBER_TYPES)
 
     value = prop_def(BlobAttr)
 
@@ -94,7 +95,7 @@ class ElementwiseOp(NpuTensorOp):
 
     name = "npu.elementwise"
     ZEROS: ClassVar = ("a_zero", "b_zero", "out_zero")
-    OPERAND_DTYPES: ClassVar = (*CODE_TYPES, "int32")
+    DTYPES: ClassVar = (*CODE_TYPES, "int32")
 
     kind = prop_def(ElementwiseKindAttr)
     a = operand_def(TENSOR)

@@ -201,8 +201,9 @@ CODE_TYPES = {
 
 
 def code_range(dtype: str) -> tuple[int, int]:
-    """Return the smallest and largest code of an element type in :data:`CODE_TYPES`."""
-    return DTYPES[dtype].range
+    """Return the smallest and largest result of an element type. Instructions limit numbers to 16 bits."""
+    low, high = DTYPES[dtype].range
+    return max(low, -1 << 15), min(high, (1 << 15) - 1)
 
 
 KINDS: dict[type[StrEnum], type[EnumAttribute[Any]]] = {

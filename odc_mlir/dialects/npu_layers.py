@@ -531,7 +531,7 @@ class GatherOp(NpuTensorOp):
     """
 
     name = "npu.gather"
-    OPERAND_DTYPES: ClassVar = (*CODE_TYPES, *NUMBER_TYPES)
+    DTYPES: ClassVar = (*CODE_TYPES, *NUMBER_TYPES)
 
     table = operand_def(TENSOR)
     indices = operand_def(TENSOR)

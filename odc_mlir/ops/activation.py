@@ -22,11 +22,6 @@ def verify_softmax(node: Node) -> None:
     common.shape_of(node, 0, least=1)
 
 
-def softmax(node: Node) -> list[ResultType]:
-    """Infer the operand's shape and the declared element type. For int8, the result may be int16."""
-    return common.declared(node)
-
-
 def verify_log_softmax(node: Node) -> None:
     """Check element types and rank."""
     common.verify_first_dtype(node)
@@ -60,15 +55,7 @@ SPECS = (
     _unary("RELU6", "input", "x limited to [0, 6]"),
     _unary("RELU_N1_TO_1", "input", "x limited to [-1, 1]", version=2),
     _unary("RELU_0_TO_1", "input", "x limited to [0, 1]", version=2),
-    _op(
-        "LEAKY_RELU",
-        "input",
-        "x if positive, else alpha * x",
-        version=2,
-        traits=ELEMENTWISE,
-        infer="infer.common:unary",
-        verify="own",
-    ),
+    _unary("LEAKY_RELU", "input", "x if positive, else alpha * x", options="LeakyReluOptions", version=2, verify="own"),
     _op(
         "PRELU",
         "input alpha",
@@ -94,6 +81,7 @@ SPECS = (
         "e^(beta*x) divided by the sum of e^(beta*x) along the last axis",
         version=3,
         quant=fixed("softmax"),
+        infer="infer.common:declared",
         verify="own",
     ),
     _op(

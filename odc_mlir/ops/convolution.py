@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from odc_mlir.ops.infer import common
 from odc_mlir.ops.spec import Node, OperatorFamily, ResultType, Shape, product
@@ -143,6 +144,7 @@ def verify_transpose_conv(node: Node) -> None:
 
 
 _op = OperatorFamily(__name__)
+_volume = replace(_op, verify="infer.volume:verify_volume", kernels="volume")
 
 SPECS = (
     _op(
@@ -170,26 +172,22 @@ SPECS = (
         verify="own",
         macs="transposed",
     ),
-    _op(
+    _volume(
         "CONV_3D",
         "input filter bias?",
         "convolution of NDHWC volumes with filters [kd, kh, kw, I, O]",
         quant=product(axis=4),
         infer="infer.volume:conv_3d",
-        verify="infer.volume:verify_volume",
         macs="product",
-        kernels="volume",
     ),
-    _op(
+    _volume(
         "CONV_3D_TRANSPOSE",
         "output_shape:int32 filter input bias?",
         "transposed convolution of volumes: each element adds its filter taps [kd, kh, kw, O, I] to the result",
         options="Conv3DOptions",
         quant=product(axis=3, input=2, bias=3),
         infer="infer.volume:conv_3d_transpose",
-        verify="infer.volume:verify_volume",
         macs="transposed",
-        kernels="volume",
     ),
     _op(
         "FULLY_CONNECTED",

@@ -106,11 +106,6 @@ def macs_as_builtin(node: Node) -> int:
     return builtin_node(node).macs
 
 
-def erf(node: Node) -> list[ResultType]:
-    """Infer the type of the input."""
-    return result(node, node.operand(0).dtype, shape_of(node, 0))
-
-
 def matrix_band_part(node: Node) -> list[ResultType]:
     """Infer the type of the input. Its last two axes are matrices."""
     shape = shape_of(node, 0, least=2)
@@ -245,7 +240,9 @@ _KNOWN = {
         function="convolution_2d_transpose_bias",
         macs="infer.mediapipe:transposed_macs",
     ),
-    "Erf": partial(_custom, takes="input", summary="error function", function="erf", traits=ELEMENTWISE),
+    "Erf": partial(
+        _custom, takes="input", summary="error function", function="erf", infer="infer.common:unary", traits=ELEMENTWISE
+    ),
     "FusedBatchNormV3": partial(
         _custom,
         takes="input scale offset mean variance",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from odc_mlir.ops.infer import common
 from odc_mlir.ops.spec import (
     COMMUTATIVE,
@@ -32,12 +34,13 @@ def verify_add_n(node: Node) -> None:
     common.verify_same_dtype(node)
 
 
-_STEPS = real_only("integer quotients of codes differ from those of real values")
 _OF_POSITIVE = QuantRule(not_negative=(0,))
 
 
 _op = OperatorFamily(__name__)
 _binary = OperatorFamily(__name__, traits=ELEMENTWISE, infer="infer.common:binary", verify="same")
+_steps = replace(_binary, version=3, quant=real_only("integer quotients of codes differ from those of real values"))
+_extreme = replace(_binary, options="MaximumMinimumOptions", version=5, quant=joined())
 _unary = OperatorFamily(
     __name__,
     options=None,
@@ -48,19 +51,17 @@ _unary = OperatorFamily(
 )
 
 SPECS = (
-    _binary("ADD", "lhs rhs", "sum of two tensors", version=6, traits=COMMUTATIVE),
-    _binary("SUB", "lhs rhs", "difference of two tensors", version=5),
-    _binary("MUL", "lhs rhs", "product of two tensors", version=8, traits=COMMUTATIVE),
+    _binary("ADD", "lhs rhs", "sum of two tensors", version=6, traits=COMMUTATIVE, bounds="add"),
+    _binary("SUB", "lhs rhs", "difference of two tensors", version=5, bounds="sub"),
+    _binary("MUL", "lhs rhs", "product of two tensors", version=8, traits=COMMUTATIVE, bounds="mul"),
     _binary("DIV", "lhs rhs", "quotient of two tensors", version=3, quant=QuantRule(not_zero=(1,))),
-    _binary("FLOOR_DIV", "lhs rhs", "quotient rounded down", version=3, quant=_STEPS),
-    _binary("FLOOR_MOD", "lhs rhs", "remainder with the sign of the divisor", version=3, quant=_STEPS),
+    _steps("FLOOR_DIV", "lhs rhs", "quotient rounded down"),
+    _steps("FLOOR_MOD", "lhs rhs", "remainder with the sign of the divisor"),
     _binary("POW", "lhs rhs", "power of one tensor by another", version=2),
     _binary("ATAN2", "lhs rhs", "angle of the point (x, y) = (rhs, lhs)", options="ATan2Options", version=2),
     _binary("SQUARED_DIFFERENCE", "lhs rhs", "square of the difference of two tensors", version=2, traits=COMMUTATIVE),
-    _binary("MAXIMUM", "lhs rhs", "larger of two elements", options="MaximumMinimumOptions", version=5, quant=joined()),
-    _binary(
-        "MINIMUM", "lhs rhs", "smaller of two elements", options="MaximumMinimumOptions", version=5, quant=joined()
-    ),
+    _extreme("MAXIMUM", "lhs rhs", "larger of two elements", bounds="maximum"),
+    _extreme("MINIMUM", "lhs rhs", "smaller of two elements", bounds="minimum"),
     _binary("BITWISE_XOR", "lhs rhs", "bitwise exclusive or", quant=NONE, traits=COMMUTATIVE),
     _binary("RIGHT_SHIFT", "lhs rhs", "arithmetic shift to the right", quant=NONE),
     _op("ADD_N", "inputs...", "sum of tensors of one shape", version=2, traits=COMMUTATIVE, verify="own"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from operator import itemgetter
 
 from odc_mlir.ops.infer import common
@@ -130,6 +131,7 @@ def verify_gather(node: Node) -> None:
 
 
 _op = OperatorFamily(__name__, traits=MOVES)
+_filled = replace(_op, quant=joined(2, 3), verify="same")
 
 SPECS = (
     _op(
@@ -139,6 +141,7 @@ SPECS = (
         version=7,
         quant=moved(table=itemgetter("axis")),
         verify="own",
+        bounds="moved",
     ),
     _op("GATHER_ND", "params indices:int16|int", "slices at coordinates", version=5, quant=moved(table=0)),
     _op(
@@ -149,21 +152,13 @@ SPECS = (
         traits=PURE,
         verify="own",
     ),
-    _op(
+    _filled(
         "SPARSE_TO_DENSE",
         "indices:int16|int shape:int values default",
         "tensor of one value, with other values at coordinates",
         version=3,
-        quant=joined(2, 3),
-        verify="same",
     ),
-    _op(
-        "ONE_HOT",
-        "indices:int16|int depth:int32 on_value off_value",
-        "one-hot encoding along a new axis",
-        quant=joined(2, 3),
-        verify="same",
-    ),
+    _filled("ONE_HOT", "indices:int16|int depth:int32 on_value off_value", "one-hot encoding along a new axis"),
     _op(
         "DYNAMIC_UPDATE_SLICE",
         "operand update start:int",
@@ -171,5 +166,6 @@ SPECS = (
         version=5,
         quant=joined(0, 1),
         verify="same",
+        bounds="moved",
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from odc_mlir.ops.infer import common
 from odc_mlir.ops.shape import pad
@@ -335,43 +336,17 @@ def verify_pieces(node: Node) -> None:
             )
 
 
-_op = OperatorFamily(__name__, quant=moved(), traits=MOVES)
+_op = OperatorFamily(__name__, quant=moved(), traits=MOVES, bounds="moved")
+_parts = replace(_op, gives="outputs...", version=5, verify="verify_pieces")
+_joined = replace(_op, quant=joined(0, 2), verify="same")
 
 SPECS = (
     _op("TILE", "input multiples:int", "repetition along each axis", version=3),
-    _op(
-        "SPLIT",
-        "axis:int input",
-        "split into equal parts along an axis",
-        gives="outputs...",
-        verify="verify_pieces",
-        version=5,
-        quant=moved(1),
-    ),
-    _op(
-        "SPLIT_V",
-        "input sizes:int axis:int",
-        "split into parts of given sizes along an axis",
-        gives="outputs...",
-        verify="verify_pieces",
-        version=3,
-    ),
-    _op(
-        "UNPACK",
-        "input",
-        "slices along an axis, which is removed",
-        gives="outputs...",
-        verify="verify_pieces",
-        version=5,
-    ),
-    _op(
-        "PADV2",
-        "input paddings:int|int8|int16 value?",
-        "padding with one value",
-        options="PadV2Options",
-        version=5,
-        quant=joined(0, 2),
-        verify="same",
+    _parts("SPLIT", "axis:int input", "split into equal parts along an axis", quant=moved(1)),
+    _parts("SPLIT_V", "input sizes:int axis:int", "split into parts of given sizes along an axis", version=3),
+    _parts("UNPACK", "input", "slices along an axis, which is removed"),
+    _joined(
+        "PADV2", "input paddings:int|int8|int16 value?", "padding with one value", options="PadV2Options", version=5
     ),
     _op("MIRROR_PAD", "input paddings:int", "padding with mirrored elements", version=4),
     _op("REVERSE_V2", "input axes:int", "reversal along some axes", version=4),
@@ -392,13 +367,7 @@ SPECS = (
     ),
     _op("SPACE_TO_DEPTH", "input", "blocks of pixels to channels", version=3),
     _op("DEPTH_TO_SPACE", "input", "channels to blocks of pixels", version=3),
-    _op(
-        "DILATE",
-        "input dilations:int padding_value",
-        "insertion of one value between elements",
-        quant=joined(0, 2),
-        verify="same",
-    ),
+    _joined("DILATE", "input dilations:int padding_value", "insertion of one value between elements"),
     _op("MATRIX_DIAG", "input", "matrices with the operand on the diagonal"),
     _op("MATRIX_SET_DIAG", "input diagonal", "matrices with a given diagonal", quant=joined(0, 1), verify="same"),
     _op("BROADCAST_TO", "input shape:int", "broadcast to a shape", version=4),

@@ -41,7 +41,9 @@ def select_v2(node: Node) -> list[ResultType]:
 
 
 _op = OperatorFamily(__name__, gives="output:bool", quant=NONE)
-_select = OperatorFamily(__name__, verify="same", quant=joined(1, 2), traits=ELEMENTWISE | {Trait.SAME_QUANT})
+_select = OperatorFamily(
+    __name__, verify="same", quant=joined(1, 2), traits=ELEMENTWISE | {Trait.SAME_QUANT}, bounds="moved"
+)
 _comparison = OperatorFamily(
     __name__,
     gives="output:bool",

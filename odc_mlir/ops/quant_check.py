@@ -43,14 +43,10 @@ def check_quantisation(node: Node) -> None:
 
 def _check_moved(node: Node) -> None:
     rule = node.spec.quant
-    first = node.results[0]
-    others: list[TensorInfo | None] = [*node.results[1:]]
-    if rule.source is not None:
-        first, others = node.operand(rule.source), list(node.results)
-    else:
-        others += [info for index, info in enumerate(node.operands) if rule.is_joined(index)]
+    moved = [node.operand(index) for index in rule.moved(node.operands)]
+    first, *others = (*moved, *node.results) if rule.moves else (*node.results, *moved)
     for other in others:
-        if other is None or not first.is_coded or not other.is_coded or other.dtype != first.dtype:
+        if not first.is_coded or not other.is_coded or other.dtype != first.dtype:
             continue
         assert first.quant is not None
         assert other.quant is not None

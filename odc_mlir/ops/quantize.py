@@ -58,7 +58,7 @@ _CONVERTS = real_only("it converts between element types itself")
 _X, _Y = (Operand("input"),), (Operand("output"),)
 
 
-_op = OperatorFamily(__name__, quant=_CONVERTS, traits=ELEMENTWISE)
+_op = OperatorFamily(__name__, quant=_CONVERTS, traits=ELEMENTWISE, infer="infer.common:declared")
 
 SPECS = (
     _op(
@@ -66,11 +66,10 @@ SPECS = (
         "input",
         "quantisation, or requantisation to another scale, zero point or type",
         version=4,
-        infer="infer.common:declared",
         verify="own",
         quant=real_only(_CONVERTS.reason, left=(0,)),
     ),
-    _op("DEQUANTIZE", "input", "dequantisation", version=7, infer="infer.common:declared", verify="own"),
+    _op("DEQUANTIZE", "input", "dequantisation", version=7, verify="own"),
     _op(
         "FAKE_QUANT",
         "input",
@@ -84,15 +83,16 @@ SPECS = (
         "input",
         "conversion to another element type; scales are ignored",
         version=8,
-        infer="infer.common:declared",
         verify=None,
         kernels="cast",
+        bounds="cast",
     ),
     _op(
         "BITCAST",
         "input",
         "reinterpretation of bytes as another element type",
         traits=PURE,
+        infer="bitcast",
         verify=None,
         kernels="cast",
     ),

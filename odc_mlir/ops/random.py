@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from odc_mlir.ops.infer.common import result, shape_of, static_int
 from odc_mlir.ops.spec import STATEFUL, Node, OperatorFamily, ResultType, real_only
 
@@ -16,23 +18,12 @@ def multinomial(node: Node) -> list[ResultType]:
 
 
 _op = OperatorFamily(
-    __name__, options="RandomOptions", quant=real_only("random numbers are real values"), traits=STATEFUL
+    __name__, options="RandomOptions", quant=real_only("random numbers are real values"), traits=STATEFUL, verify=None
 )
+_shaped = replace(_op, infer="infer.common:shaped")
 
 SPECS = (
-    _op("RANDOM_UNIFORM", "shape:int", "random numbers, uniform from 0 to 1", infer="infer.common:shaped", verify=None),
-    _op(
-        "RANDOM_STANDARD_NORMAL",
-        "shape:int",
-        "random numbers, normal with mean 0 and variance 1",
-        infer="infer.common:shaped",
-        verify=None,
-    ),
-    _op(
-        "MULTINOMIAL",
-        "logits samples:int",
-        "random classes with the probabilities of logits",
-        gives="output:int",
-        verify=None,
-    ),
+    _shaped("RANDOM_UNIFORM", "shape:int", "random numbers, uniform from 0 to 1"),
+    _shaped("RANDOM_STANDARD_NORMAL", "shape:int", "random numbers, normal with mean 0 and variance 1"),
+    _op("MULTINOMIAL", "logits samples:int", "random classes with the probabilities of logits", gives="output:int"),
 )

@@ -7,6 +7,7 @@ up by name.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from odc_mlir.ops.spec import PURE, STATEFUL, Bias, OperatorFamily, QuantRule, gates, real_only
 
@@ -71,10 +72,13 @@ _BOTH_LSTM = " ".join(
         _optional(*(f"{way}aux_input_to_{gate}_weights" for way in DIRECTIONS for gate in GATES)),
     )
 )
+_RNN = f"input {_rnn_cell()}"
 _BOTH_RNN = f"input {_rnn_cell('fw_')} {_rnn_cell('bw_')} aux_input? fw_aux_input_weights? bw_aux_input_weights?"
 
-_lstm = OperatorFamily("odc_mlir.ops.infer.recurrent", "lstm", traits=STATEFUL, verify="own")
-_recurrent = OperatorFamily("odc_mlir.ops.infer.recurrent", "rnn", version=3, traits=STATEFUL, verify="shapes")
+_recurrent = OperatorFamily(
+    "odc_mlir.ops.infer.recurrent", "rnn", version=3, traits=STATEFUL, verify="shapes", macs="recurrent"
+)
+_lstm = replace(_recurrent, kernels="lstm", verify="own")
 
 
 def _kept(operands: str) -> QuantRule:
@@ -106,7 +110,6 @@ SPECS = (
             cell=19,
         ),
         verify="check_cell",
-        macs="recurrent",
     ),
     _lstm(
         "BIDIRECTIONAL_SEQUENCE_LSTM",
@@ -114,25 +117,15 @@ SPECS = (
         "LSTM cells over a sequence in both directions",
         gives="output backward_output?",
         options="BidirectionalSequenceLSTMOptions",
-        version=3,
         quant=_kept(_BOTH_LSTM),
-        macs="recurrent",
     ),
-    _recurrent(
-        "RNN",
-        f"input {_rnn_cell()}",
-        "one step of a recurrent fully connected layer",
-        options="RNNOptions",
-        quant=_kept(f"input {_rnn_cell()}"),
-        macs="recurrent",
-    ),
+    _recurrent("RNN", _RNN, "one step of a recurrent fully connected layer", options="RNNOptions", quant=_kept(_RNN)),
     _recurrent(
         "UNIDIRECTIONAL_SEQUENCE_RNN",
-        f"input {_rnn_cell()}",
+        _RNN,
         "recurrent fully connected layer over a sequence",
         options="SequenceRNNOptions",
-        quant=_kept(f"input {_rnn_cell()}"),
-        macs="recurrent",
+        quant=_kept(_RNN),
     ),
     _recurrent(
         "BIDIRECTIONAL_SEQUENCE_RNN",
@@ -142,7 +135,6 @@ SPECS = (
         options="BidirectionalSequenceRNNOptions",
         quant=_kept(_BOTH_RNN),
         verify="own",
-        macs="recurrent",
     ),
     _recurrent(
         "SVDF",
@@ -153,7 +145,6 @@ SPECS = (
         quant=real_only(_KEEPS_STATE, stored=(1, 2)),
         kernels="svdf",
         verify="own",
-        macs="recurrent",
     ),
     _recurrent(
         "GRU",

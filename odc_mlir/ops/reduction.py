@@ -114,17 +114,14 @@ SPECS = (
     _reduce("REDUCE_ALL", "input:bool axes:int", "logical and over some axes", gives="output:bool", quant=NONE),
     _op("CUMSUM", "input axis:int", "running sum along an axis", kernels=""),
     _op("SEGMENT_SUM", "input segment_ids:int", "sums of consecutive slices with equal segment ids"),
-    _unsorted_segment(
-        "UNSORTED_SEGMENT_PROD", "input segment_ids:int num_segments:int", "products of slices with equal segment ids"
-    ),
-    _unsorted_segment(
-        "UNSORTED_SEGMENT_MAX", "input segment_ids:int num_segments:int", "maxima of slices with equal segment ids"
-    ),
-    _unsorted_segment(
-        "UNSORTED_SEGMENT_MIN", "input segment_ids:int num_segments:int", "minima of slices with equal segment ids"
-    ),
-    _unsorted_segment(
-        "UNSORTED_SEGMENT_SUM", "input segment_ids:int num_segments:int", "sums of slices with equal segment ids"
+    *(
+        _unsorted_segment(f"UNSORTED_SEGMENT_{name}", "input segment_ids:int num_segments:int", summary)
+        for name, summary in (
+            ("PROD", "products of slices with equal segment ids"),
+            ("MAX", "maxima of slices with equal segment ids"),
+            ("MIN", "minima of slices with equal segment ids"),
+            ("SUM", "sums of slices with equal segment ids"),
+        )
     ),
     _op("REDUCE_WINDOW", "input init window:int strides:int dilations:int", "reduction of every window to one element"),
 )

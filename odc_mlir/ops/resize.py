@@ -31,19 +31,9 @@ def resize_modes(node: Node) -> tuple[bool, bool]:
     return align, half
 
 
-_op = OperatorFamily(__name__, version=4, quant=moved())
+_op = OperatorFamily(__name__, version=4, quant=moved(), infer="resize")
 
 SPECS = (
-    _op(
-        "RESIZE_BILINEAR",
-        "input size:int32",
-        "image resizing by bilinear interpolation",
-        infer="resize",
-    ),
-    _op(
-        "RESIZE_NEAREST_NEIGHBOR",
-        "input size:int32",
-        "image resizing by nearest pixels",
-        infer="resize",
-    ),
+    _op("RESIZE_BILINEAR", "input size:int32", "image resizing by bilinear interpolation"),
+    _op("RESIZE_NEAREST_NEIGHBOR", "input size:int32", "image resizing by nearest pixels"),
 )

@@ -71,11 +71,6 @@ def non_max_suppression_v5(node: Node) -> list[ResultType]:
     return [*common.result(node, "int32", (length,)), *scores, *common.result(node, "int32", ())]
 
 
-def bucketize(node: Node) -> list[ResultType]:
-    """Infer bucket indices with the operand's shape."""
-    return common.result(node, "int32", common.shape_of(node, 0))
-
-
 def boundaries(node: Node) -> tuple[float, ...]:
     """Return the boundaries between buckets. Raises ModelError if they are not in order."""
     values = tuple(float(v) for v in common.option(node, "boundaries") or ())
@@ -91,37 +86,13 @@ def verify_place(node: Node) -> None:
         raise node.error(f"output_type is {written}, the result is {declared}; they must be equal")
 
 
-def verify_unique(node: Node) -> None:
-    """Check the element types of values and indices."""
-    common.verify_first_dtype(node)
-    if common.option(node, "idx_out_type") not in ("int32", "int64"):
-        raise node.error(f"idx_out_type is {common.option(node, 'idx_out_type')}; allowed are int32, int64")
-
-
-_BOXES_STAY = real_only("boxes are compared as real values")
-
-
 _op = OperatorFamily(__name__)
+_boxes_op = OperatorFamily(__name__, quant=real_only("boxes are compared as real values"), verify="shapes")
+_place = OperatorFamily(__name__, gives="output:int", version=3, infer="place", verify="verify_place", bounds="place")
 
 SPECS = (
-    _op(
-        "ARG_MAX",
-        "input axis:int",
-        "index of the largest element along an axis",
-        gives="output:int",
-        version=3,
-        infer="place",
-        verify="verify_place",
-    ),
-    _op(
-        "ARG_MIN",
-        "input axis:int",
-        "index of the smallest element along an axis",
-        gives="output:int",
-        version=3,
-        infer="place",
-        verify="verify_place",
-    ),
+    _place("ARG_MAX", "input axis:int", "index of the largest element along an axis"),
+    _place("ARG_MIN", "input axis:int", "index of the smallest element along an axis"),
     _op(
         "TOPK_V2",
         "input k:int16|int",
@@ -147,23 +118,18 @@ SPECS = (
         gives="values indices:int",
         version=2,
         quant=moved(),
-        verify="own",
     ),
-    _op(
+    _boxes_op(
         "NON_MAX_SUPPRESSION_V4",
         "boxes scores max_output_size:int32 iou_threshold score_threshold",
         "non-maximum suppression of boxes",
         gives="selected:int32 count:int32",
-        quant=_BOXES_STAY,
-        verify="shapes",
     ),
-    _op(
+    _boxes_op(
         "NON_MAX_SUPPRESSION_V5",
         "boxes scores max_output_size:int32 iou_threshold score_threshold soft_nms_sigma",
         "soft non-maximum suppression of boxes",
         gives="selected:int32 selected_scores count:int32",
-        quant=_BOXES_STAY,
-        verify="shapes",
     ),
     _op(
         "BUCKETIZE",
@@ -171,6 +137,7 @@ SPECS = (
         "number of boundaries up to each element",
         gives="output:int32",
         quant=real_only("it compares with real boundaries"),
+        infer="infer.common:declared",
         verify="boundaries",
     ),
 )

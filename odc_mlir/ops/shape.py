@@ -243,12 +243,6 @@ def shape(node: Node) -> list[ResultType]:
     return result(node, option(node, "out_type"), (None if x is None else len(x),))
 
 
-def verify_shape(node: Node) -> None:
-    """Check that sizes are int32 or int64."""
-    if option(node, "out_type") not in ("int32", "int64"):
-        raise node.error(f"out_type is {option(node, 'out_type')}; allowed are int32, int64")
-
-
 def strided(node: Node) -> list[ResultType]:
     """Infer operand 0 from begin (operand 1) to end (2) by strides (3)."""
     x, dtype = shape_of(node, 0), node.operand(0).dtype
@@ -355,13 +349,13 @@ def permutation(node: Node, order: Sequence[int], rank: int) -> tuple[int, ...]:
     return axes
 
 
-_op = OperatorFamily(__name__, quant=moved(), traits=MOVES)
+_op = OperatorFamily(__name__, quant=moved(), traits=MOVES, bounds="moved")
 
 SPECS = (
     _op("RESHAPE", "input shape?:int", "change of shape", traits=MOVES | {Trait.VIEW}),
     _op("SQUEEZE", "input", "removal of axes of size 1", version=2, traits=MOVES | {Trait.VIEW}),
     _op("EXPAND_DIMS", "input axis:int", "insertion of an axis of size 1", traits=MOVES | {Trait.VIEW}),
-    _op("SHAPE", "input", "sizes of the operand", gives="output:int", verify="own", quant=NONE, traits=PURE),
+    _op("SHAPE", "input", "sizes of the operand", gives="output:int", verify=None, quant=NONE, traits=PURE),
     _op(
         "STRIDED_SLICE",
         "input begin:int end:int strides:int",

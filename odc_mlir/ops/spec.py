@@ -102,6 +102,11 @@ class QuantRule:
     def is_joined(self, operand: int) -> bool:
         return self.joins and (not self.joined or operand in self.joined)
 
+    def moved(self, operands: Sequence[object | None]) -> list[int]:
+        """Return the indices of the given ``operands`` whose codes the results hold."""
+        given = (index for index, operand in enumerate(operands) if operand is not None)
+        return [index for index in given if index == self.source or self.is_joined(index)]
+
 
 NONE = QuantRule(QuantKind.NONE)
 OWN = QuantRule()
@@ -147,6 +152,7 @@ def gates(
 
 
 Shape = tuple[int | None, ...]
+Interval = tuple[int, int]
 Array = NDArray[Any]
 Execute = Callable[[Sequence[Array | None]], Sequence[Array]]
 
@@ -225,6 +231,7 @@ class TensorInfo:
     ``mx_axis``: axis along which elements of a microscaling type share exponents.
     ``foreign_quant``: name of a custom quantisation.
     ``alias``: name of an input in a signature.
+    ``bounds``: smallest and largest value of computed integers, where an analysis determines them.
     """
 
     name: str
@@ -238,6 +245,7 @@ class TensorInfo:
     mx_axis: int | None = None
     foreign_quant: str = ""
     alias: str = field(default="", repr=False, compare=False)
+    bounds: Interval | None = field(default=None, repr=False, compare=False)
     _array: Array | None = field(default=None, repr=False)
 
     @property
@@ -360,14 +368,15 @@ class OpSpec:
     """Declaration of one operator.
 
     ``name`` is the schema's BuiltinOperator name, and the IR operation is ``circle.<name in lower case>``. The fields
-    of the schema's options table ``options`` become properties of the operation. ``infer``, ``kernel``, ``verify`` and
-    ``macs`` are ``module:function`` strings, imported on first use:
+    of the schema's options table ``options`` become properties of the operation. ``infer``, ``kernel``, ``verify``,
+    ``macs`` and ``bounds`` are ``module:function`` strings, imported on first use:
 
     - ``infer(node) -> Sequence[ResultType]`` from operand types, constants and options
     - ``kernel(node) -> Execute`` performs all checks and precomputations, and returns the function that runs.
     - ``verify(node) -> None`` raises ``node.error(...)``. The table has the rules for counts and element types, and
       ``infer`` checks shapes afterwards.
     - ``macs(node) -> int`` counts multiply-accumulates of operators with inner products.
+    - ``bounds(node) -> Interval | None`` bounds integer results by bounds of the operands.
     """
 
     name: str
@@ -382,6 +391,7 @@ class OpSpec:
     quant: QuantRule = OWN
     summary: str = ""
     macs: str = ""
+    bounds: str = ""
 
     @property
     def mnemonic(self) -> str:
@@ -431,6 +441,10 @@ class OpSpec:
     def macs_function(self) -> Callable[[Node], int] | None:
         return _resolve(self.macs) if self.macs else None
 
+    @cached_property
+    def bounds_function(self) -> Callable[[Node], Interval | None] | None:
+        return _resolve(self.bounds) if self.bounds else None
+
 
 PURE = frozenset({Trait.PURE})
 MOVES = PURE | {Trait.SAME_QUANT}
@@ -459,7 +473,7 @@ class OperatorFamily:
     the same name). ``unary`` is another function in these modules, ``infer.common:unary`` one in
     ``odc_mlir.ops.infer.common``. ``verify`` is a function, None, or a word: ``first`` or ``same`` (the first operand
     or all operands have the result's element type), ``shapes`` (any types) or ``own`` (the operator's own verifier). If
-    ``options`` is ``*``, the operator has its own table.
+    ``options`` is ``*``, the operator has its own table. ``bounds`` is a function in ``odc_mlir.ops.infer.bounds``.
     """
 
     module: str
@@ -471,6 +485,8 @@ class OperatorFamily:
     verify: str | None = "first"
     traits: frozenset[Trait] = PURE
     quant: QuantRule = OWN
+    macs: str = ""
+    bounds: str = ""
 
     def __call__(
         self,
@@ -480,7 +496,6 @@ class OperatorFamily:
         *,
         function: str = "",
         kernel: str = "",
-        macs: str = "",
         **fields: Any,
     ) -> OpSpec:
         """Return the operator ``name`` with functions named ``function``. ``fields`` override common fields."""
@@ -498,7 +513,8 @@ class OperatorFamily:
             shared.version,
             shared.quant,
             summary,
-            macs and f"odc_mlir.ops.{macs if ':' in macs else f'macs:{macs}'}",
+            shared.macs and f"odc_mlir.ops.{shared.macs if ':' in shared.macs else f'macs:{shared.macs}'}",
+            shared.bounds and f"odc_mlir.ops.infer.bounds:{shared.bounds}",
         )
 
     def _reference(self, function: str) -> str:

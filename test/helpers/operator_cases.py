@@ -26,6 +26,22 @@ def truths(shape: str) -> str:
     return f"tensor<{shape}xi1>"
 
 
+def whole(storage: str) -> str:
+    """A tensor type of plain integers."""
+    return f"tensor<2x3x8x{storage}>"
+
+
+def cast(name: str, source: str, target: str, operand: str = "%x") -> str:
+    """Lines that convert ``operand`` to the type ``target``, as %name."""
+    names = {"i1": "bool"} | {f"{sign}{bits}": f"{word}{bits}" for bits in (8, 16, 32) for sign, word in _SIGNS}
+    dtypes = [names[kind[kind.rindex("x") + 1 : -1]] for kind in (source, target)]
+    options = f"in_data_type = {dtypes[0]}, out_data_type = {dtypes[1]}"
+    return f"%{name} = circle.cast({operand}) {{{options}}} : ({source}) -> {target}\n"
+
+
+_SIGNS = (("i", "int"), ("ui", "uint"))
+
+
 def axis(shape: str, dim: int, count: int) -> str:
     """An int8 tensor type with ``count`` scales, all different."""
     scales = ", ".join(f"{0.003 + 0.0007 * i:.4f}" for i in range(count))
@@ -475,6 +491,44 @@ CASES: dict[str, tuple[tuple[str, ...], str, str]] = {
         + f"%t = circle.concatenation(%x, %z) {{axis = 2}} : ({T}, {truths('2x3x1')}) -> {truths('2x3x9')}\n"
         + call("transpose", [("%t", truths("2x3x9")), ("%o", "tensor<3xi32>")], truths("9x3x2")),
         truths("9x3x2"),
+    ),
+    **{
+        f"{name}-numbers": (
+            (whole(storage), whole("i8")),
+            cast("a", whole(storage), whole("i32"))
+            + cast("b", whole("i8"), whole("i32"), "%z")
+            + call(name, [("%a", whole("i32")), ("%b", whole("i32"))], whole("i32")),
+            whole("i32"),
+        )
+        for name, storage in (("add", "ui8"), ("sub", "i8"), ("mul", "i8"), ("maximum", "i16"), ("minimum", "i16"))
+    },
+    **{
+        f"cast-{kind}-{target}": (
+            (whole(source),),
+            cast("y", whole(source), whole(target)),
+            whole(target),
+        )
+        for kind, source, target in (("int8", "i8", "i16"), ("truths", "i1", "i32"), ("uint8", "ui8", "i32"))
+    },
+    "select-numbers": (
+        (whole("i1"), whole("i8")),
+        "%k = circle.const [-1000] : tensor<1xi32>\n"
+        + cast("a", whole("i8"), whole("i32"), "%z")
+        + call("select_v2", [("%x", whole("i1")), ("%a", whole("i32")), ("%k", "tensor<1xi32>")], whole("i32")),
+        whole("i32"),
+    ),
+    "gather-numbers": (
+        ("tensor<2x3xi32>",),
+        "%t = circle.const [7, -40000, 5, 1, 2000000, -3, 0, 8] : tensor<4x2xi32>\n"
+        + call("gather", [("%t", "tensor<4x2xi32>"), ("%x", "tensor<2x3xi32>")], "tensor<2x3x2xi32>", "axis = 0"),
+        "tensor<2x3x2xi32>",
+    ),
+    "moved-numbers": (
+        (whole("i64"), "tensor<2x3x1xi64>"),
+        "%o = circle.const [2, 1, 0] : tensor<3xi32>\n"
+        f"%t = circle.concatenation(%x, %z) {{axis = 2}} : ({whole('i64')}, tensor<2x3x1xi64>) -> tensor<2x3x9xi64>\n"
+        + call("transpose", [("%t", "tensor<2x3x9xi64>"), ("%o", "tensor<3xi32>")], "tensor<9x3x2xi64>"),
+        "tensor<9x3x2xi64>",
     ),
     "truths-as-codes": (
         (T,),

@@ -133,6 +133,19 @@ def compared_numbers(limit: int) -> Node:
     return replace(node, operands=(node.operand(0), i32([limit, 4])))
 
 
+def numbers(name: str, bounds: tuple[int, int], other: int, **options: Any) -> Node:
+    """An operator on computed int32 with ``bounds`` and a constant."""
+    node = binary(name, shape=(2, 3), **options)
+    x, y = (replace(info, dtype="int32", quant=None) for info in (node.operand(0), node.results[0]))
+    return replace(node, operands=(replace(x, bounds=bounds), i32([other])), results=(y,))
+
+
+def casting(bounds: tuple[int, int], dtype: str) -> Node:
+    """CAST of computed int32 with ``bounds``."""
+    x, y = (tensor(name, 2, 3, dtype=kind, quant=None) for name, kind in (("x", "int32"), ("y", dtype)))
+    return Node(ops.get("CAST"), (replace(x, bounds=bounds),), (y,), {}, "y")
+
+
 def prelu(dtype: str) -> Node:
     quant = QuantParams((0.5,), (0,))
     x, slopes, y = (tensor(name, 2, 3, dtype=dtype, quant=quant) for name in "xay")

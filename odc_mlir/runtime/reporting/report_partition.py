@@ -134,7 +134,7 @@ def plan_text(plan: Mapping[str, Any]) -> str:
 
 _KINDS_SHOWN = 6
 _LINES_SHOWN = 3
-_CONVERSIONS = ("QUANTIZE", "DEQUANTIZE")  # have real numbers in every model
+_CONVERSIONS = ("QUANTIZE", "DEQUANTIZE", "CAST")  # have real numbers in every model
 
 
 class HostGroup(NamedTuple):

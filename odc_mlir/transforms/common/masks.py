@@ -210,12 +210,8 @@ def _linear_operands(op: CircleOp) -> tuple[int, ...]:
 
 def moved_operands(op: CircleOp) -> tuple[int, ...]:
     """Return the float operands whose elements ``op`` only moves, or none if it computes new elements."""
-    rule = op.SPEC.quant
-    if op.SPEC.name in MIXING:
-        return ()
-    moved = range(len(op.operands)) if rule.source is None else (rule.source,)
-    real = (i for i in moved if isinstance(op.operands[i].type, TensorType) and is_real(op.operands[i]))
-    return tuple(i for i in real if rule.source == i or rule.is_joined(i))
+    moved = () if op.SPEC.name in MIXING else op.SPEC.quant.moved(op.operands)
+    return tuple(i for i in moved if isinstance(op.operands[i].type, TensorType) and is_real(op.operands[i]))
 
 
 # Rewriting.

@@ -21,14 +21,17 @@ from dataclasses import dataclass, field
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import SSAValue
 from xdsl.pattern_rewriter import RewritePattern
 
 from odc_mlir import targets
-from odc_mlir.dialects.circle import CircleOp, node_of
+from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.dialects.odc import target_of
 from odc_mlir.errors import CompileError
+from odc_mlir.ops.spec import Interval
 from odc_mlir.transforms.common import placement
 from odc_mlir.transforms.common.rewriting import PatternPass
+from odc_mlir.transforms.common.value_bounds import bounded_node, value_bounds
 from odc_mlir.transforms.partition.rules.checks import PlacementLimits
 from odc_mlir.transforms.partition.rules.edges import edge_bytes, interface_reason, memory_reason
 from odc_mlir.transforms.partition.rules.islands import Island, islands, separate_islands
@@ -55,8 +58,9 @@ class NpuMarkSupportedPass(PatternPass):
         candidates = list(placement.operators(placement.main_function(op)))
         separate_islands(candidates)
         found = islands(candidates)
+        bounds = value_bounds(candidates)
         placement.mark_places(
-            op, MarkSupported(limits, {member: island for island in found for member in island.members})
+            op, MarkSupported(limits, {member: island for island in found for member in island.members}, bounds)
         )
 
 
@@ -67,10 +71,11 @@ class MarkSupported(placement.PlacePattern):
     place = placement.NPU
     limits: PlacementLimits
     islands: Mapping[CircleOp, Island] = field(default_factory=dict)
+    bounds: Mapping[SSAValue, Interval] = field(default_factory=dict)
 
     def host_reason(self, op: CircleOp, /) -> str | None:
         island = self.islands.get(op)
-        result = verdict(node_of(op) if island is None else island.node, self.limits)
+        result = verdict(bounded_node(op, self.bounds) if island is None else island.node, self.limits)
         if not result.supported:
             reason = interface_reason(op) or result.reason
             return f"{reason}{'; wanted on the NPU' if placement.wanted_place(op) == placement.NPU else ''}"

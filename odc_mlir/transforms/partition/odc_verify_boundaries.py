@@ -33,7 +33,7 @@ from odc_mlir.dialects.npu_base import CODE_TYPES
 from odc_mlir.dialects.odc import SegmentOp, YieldOp
 from odc_mlir.errors import CompileError
 from odc_mlir.support.locations import name_loc, value_name
-from odc_mlir.targets import NUMBER_TYPES, TRUTH_TYPE
+from odc_mlir.targets import NUMBER_TYPES
 from odc_mlir.transforms.common.placement import main_function, place_on_host
 from odc_mlir.transforms.partition.rules.checks import CODES, quant_text, shape_text
 
@@ -71,7 +71,7 @@ def _check(segment: SegmentOp, value: SSAValue) -> None:
     """Check that a tensor can cross the boundary: codes with a known shape and one scale, or plain numbers."""
     info = info_of(value)
     seen = None
-    number = info.dtype in (*NUMBER_TYPES, TRUTH_TYPE) and info.quant is None
+    number = info.dtype in (*CODE_TYPES, *NUMBER_TYPES) and info.quant is None
     if info.dtype not in CODE_TYPES and not number:
         seen = f"is {info.dtype}, which does not cross the edge of a segment"
     elif info.shape is None or any(dim is None for dim in info.shape):

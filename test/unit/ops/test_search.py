@@ -116,7 +116,6 @@ def test_long_segment_ids_are_not_read() -> None:
         (made("TOPK_V2", [X, const(2)], "int8", "int32"), "the operand is float32, the result int8"),
         (made("WHERE", [SCALAR], "int64"), "its rank must be at least 1"),
         (made("UNIQUE", [X], "float32", "int32"), "rank must be 1"),
-        (made("UNIQUE", [tensor("int8", (7,))], "int8", "int8", idx_out_type="int8"), "allowed are int32, int64"),
         (
             made("NON_MAX_SUPPRESSION_V4", [tensor("float32", (9, 5)), *BOXES[1:]], "int32", "int32"),
             "corners of a box: 5 and 4",

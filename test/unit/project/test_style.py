@@ -22,7 +22,7 @@ LONGEST_FUNCTION_LINES = 90
 TOP_LEVEL = "top level"
 # Lines of Python by area of the package. Raise a number only with a reason, in the change that needs it.
 LINE_BUDGETS = {
-    "transforms/npu": 11_860,
+    "transforms/npu": 11_920,
     "quantizer": 10_497,
     "transforms/circle": 6_830,
     "transforms/native": 6_835,
@@ -37,14 +37,14 @@ LINE_BUDGETS = {
     "simulator": 3_940,
     "runtime/reporting": 3_560,
     TOP_LEVEL: 4_505,
-    "transforms/partition": 3_630,
+    "transforms/partition": 3_680,
     "isa": 2_940,
     "runtime": 2_605,
     "runtime/session": 3_080,
     "runtime/execution": 2_580,
     "calibration": 1_725,
     "plugins": 1_870,
-    "transforms": 1_570,
+    "transforms": 1_600,
     "support": 1_000,
     "frontend": 880,
     "frontend/torch": 1_960,

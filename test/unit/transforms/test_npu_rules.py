@@ -17,6 +17,7 @@ from helpers.rule_nodes import (
     NEAREST,
     Q,
     binary,
+    casting,
     compared,
     compared_numbers,
     conv,
@@ -31,6 +32,7 @@ from helpers.rule_nodes import (
     matmul_by,
     mean,
     moving,
+    numbers,
     pad,
     pool,
     prelu,
@@ -110,7 +112,16 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
     ("centred", lambda: wide(binary(), -1), "'a' is int16 with zero point -1"),
     ("compared", lambda: compared(16009), "'a' has scale 16009 and zero point 3"),
     ("compared", lambda: compared_numbers(-32767), "'a' and 'details' are int32"),
-    ("same-type", lambda: with_result(softmax(), dtype="uint8", quant=Q), "'x' is int8, 'y' is uint8"),
+    ("bounds", lambda: numbers("ADD", (0, 39_990), 10), "values of 'y' from 10 to 40000 exceed 16 bits"),
+    ("bounds", lambda: numbers("SUB", (0, 9), 32_769), "values of 'y' from -32769 to -32760 exceed 16 bits"),
+    ("bounds", lambda: numbers("MINIMUM", (0, 1 << 29), 5), "values of 'a' from 0 to 536870912 exceed 30 bits"),
+    ("bounds", lambda: with_operand(numbers("MUL", (0, 9), 2), 0, bounds=None), "to 2147483647 exceed 30 bits"),
+    ("bounds", lambda: numbers("ADD", (0, 9), 2, fused_activation_function="relu"), "to 2147483647 exceed 16 bits"),
+    ("bounds", lambda: casting((0, 128), "int8"), "values of 'y' from 0 to 128 exceed int8"),
+    ("bounds", lambda: casting((-1, 8), "uint8"), "values of 'y' from -1 to 8 exceed uint8"),
+    ("element-type", lambda: with_operand(moving("TILE"), 1, data=None), "'details' is int32"),
+    ("quantised", lambda: with_operand(binary("MAXIMUM"), 0, quant=None), "'a' has no scale"),
+    ("one-type", lambda: with_result(softmax(), dtype="uint8", quant=Q), "'x' is int8, 'y' is uint8"),
     ("weights", lambda: with_operand(conv(), 1, dtype="uint4"), "'w' is uint4, the input is int8"),
     ("weights", lambda: with_operand(conv(), 1, dtype="uint8"), "'w' is uint8, the input is int8"),
     ("weights", lambda: with_operand(wide(conv()), 1, dtype="int32"), "'w' is int32, the input is int16"),
@@ -176,7 +187,7 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
         "'b' has 2 different zero points and values from -128 to 128",
     ),
     ("slopes", lambda: wide(prelu("int8"), 3), "2 operands are computed at run time"),
-    ("matrices", lambda: matmul((1, 1, 7), (1, 7, 65_536)), "rows of 65536 bytes, at most 65535"),
+    ("matrices", lambda: matmul((1, 1, 7), (1, 7, 65_536)), "65536 bytes of a row, at most 65535"),
     ("constant-scale", lambda: with_operand(binary(), 1, quant=None, data=memoryview(bytes(32))), "'b' has no scale"),
     *(
         ("constant-scale", partial(with_operand, binary(), 1, quant=quant, data=memoryview(bytes(32))), seen)
@@ -209,7 +220,7 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
     ),
     ("window", lambda: pool(filter_width=256, padding="same"), "filter_width is 256, allowed 1 to 255"),
     ("image", lambda: pool(filter_height=9), "window 9x2 on an image of 8x8"),
-    ("constant-axes", lambda: with_operand(mean(), 1, data=None, dtype="int8", quant=Q), "'axes' is computed"),
+    ("constant-parameter", lambda: with_operand(mean(), 1, data=None, dtype="int8", quant=Q), "'axes' is computed"),
     ("axes", lambda: mean((1, 4099, 2), (1,)), "4099 elements along axes [1], at most 4095x4095"),
     ("axes", lambda: mean((2, 4, 3, 8), ()), "no dimension is reduced"),
     (
@@ -223,7 +234,11 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
         "'y' has scale 0.5 and zero point 0, expected scale 3.05176e-05 and zero point 0",
     ),
     ("positions", lambda: wide(resized(4, 12)), "int16 is interpolated in real numbers, and 4x4 to 12x12 with these"),
-    ("constant-axis", lambda: with_operand(searching(4), 1, data=None, dtype="int8", quant=Q), "'axis' is computed"),
+    (
+        "constant-parameter",
+        lambda: with_operand(searching(4), 1, data=None, dtype="int8", quant=Q),
+        "'axis' is computed",
+    ),
     (
         "position",
         lambda: updating((2, 5, 8), (1, 1, 8)),
@@ -262,7 +277,7 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
         "'x' is uint8, the cell's input must be int8",
     ),
     (
-        "constant-permutation",
+        "constant-parameter",
         lambda: with_operand(transpose(), 1, data=None, quant=Q, dtype="int8"),
         "'permutation' is",
     ),
@@ -271,7 +286,7 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
         lambda: with_result(transpose((0, 1, 3, 2)), shape=(1, 1)),
         "holds more than codes of the operands",
     ),
-    ("constant-paddings", lambda: with_operand(pad(), 1, data=None, dtype="int8", quant=Q), "'paddings' is computed"),
+    ("constant-parameter", lambda: with_operand(pad(), 1, data=None, dtype="int8", quant=Q), "'paddings' is computed"),
     ("paddings", lambda: pad(((0, 0), (-1, 0), (0, 0), (0, 0))), "negative"),
     ("element-type", lambda: with_operand(moving("SLICE"), 1, data=None), "'details' is int32"),
     (
@@ -371,6 +386,21 @@ def test_wide_functions_have_a_form(name: str) -> None:
 def test_scaled_codes_of_29_bits_are_compared() -> None:
     assert npu_rules.verdict(compared(16008), LIMITS) == npu_rules.Verdict(True)
     assert npu_rules.verdict(compared_numbers(-32766), LIMITS) == npu_rules.Verdict(True)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        numbers("ADD", (-32_778, 32_757), 10),
+        numbers("MINIMUM", (0, (1 << 29) - 1), 5),
+        numbers("MAXIMUM", (-(1 << 29), 32_767), -32_768),
+        casting((-128, 127), "int8"),
+        casting((-(1 << 31), (1 << 31) - 1), "bool"),
+    ],
+    ids=lambda node: node.spec.name,
+)
+def test_numbers_at_their_bounds_are_allowed(node: Node) -> None:
+    assert npu_rules.verdict(node, LIMITS) == npu_rules.Verdict(True)
 
 
 def test_every_rule_is_refused_once() -> None:

@@ -28,16 +28,15 @@ from odc_mlir.ops.convolution import transposed_options
 from odc_mlir.ops.infer.common import option, transposed_pad
 from odc_mlir.ops.resize import resize_modes
 from odc_mlir.ops.spec import Array, Node, TensorInfo
-from odc_mlir.targets import ELEMENT_TYPES, TRUTH_TYPE
+from odc_mlir.targets import NUMBER_TYPES
 
-_MOVED = (*ELEMENT_TYPES, TRUTH_TYPE)
 MOST_COPIES = 64  # limit on the copies of one result
 MOST_ELEMENTS = 1 << 22  # limit on the elements of a tensor and so on the size of its map
 
 
 def moved_operands(node: Node) -> list[int]:
-    """Return the operands whose codes the operator moves. All other operands are parameters."""
-    return [index for index, info in enumerate(node.operands) if info is not None and info.dtype in _MOVED]
+    """Return the operands whose elements the operator moves. All other operands are parameters."""
+    return node.spec.quant.moved(node.operands)
 
 
 def element_maps(node: Node) -> list[Array]:
@@ -87,6 +86,8 @@ def result_copies(node: Node) -> list[list[StridedCopy]] | str:
         copies = strided_copies(index, sizes, MOST_COPIES)
         if copies is None:
             return f"{result.name!r} takes more than {MOST_COPIES} strided copies"
+        if result.dtype in NUMBER_TYPES and index.min(initial=0) == FILLED:
+            return f"{result.name!r} is {result.dtype} with zeros between elements"
         found.append(copies)
     return found
 

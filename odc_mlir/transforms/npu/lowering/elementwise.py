@@ -13,7 +13,18 @@ from odc_mlir.numerics.fixed import code_range, multiply
 from odc_mlir.numerics.int16 import power_add_params
 from odc_mlir.ops.spec import Node, QuantParams
 from odc_mlir.transforms.npu.lowering.code_functions import wide_function
-from odc_mlir.transforms.npu.lowering.site import ONE, Benefit, LowerToNpu, Site, elements, exact_sum, pair_of, product
+from odc_mlir.transforms.npu.lowering.site import (
+    ONE,
+    UNIT,
+    Benefit,
+    LowerToNpu,
+    Site,
+    elements,
+    exact_sum,
+    pair_of,
+    product,
+    sum_of,
+)
 
 _HALF = 1 << 30  # multiplier of 1/2
 _SHIFTED_OUT = 17  # right shift that makes every 16-bit code 0
@@ -51,20 +62,7 @@ class LowerAddSub(LowerToNpu):
         kind = npu.ElementwiseKind.ADD if site.node.spec.name == "ADD" else npu.ElementwiseKind.SUB
         a, b = (site.constant_or_operand(index) for index in (0, 1))
         p = sum_params(site.node, *_pairs(site), site.clamp(), site.result.dtype)
-        site.finish(
-            npu.ElementwiseOp(
-                kind,
-                a,
-                b,
-                site.result_type,
-                zeros=(p.a_zero, p.b_zero, p.out_zero),
-                left_shift=p.left_shift,
-                a_scale=npu.ScaleAttr.of(p.a_multiplier, p.a_exponent),
-                b_scale=npu.ScaleAttr.of(p.b_multiplier, p.b_exponent),
-                out_scale=npu.ScaleAttr.of(p.out_multiplier, p.out_exponent),
-                clamp=(p.act_min, p.act_max),
-            )
-        )
+        site.finish(sum_of(kind, a, b, site.result_type, p))
 
 
 class LowerSquaredDifference(LowerToNpu):
@@ -80,24 +78,15 @@ class LowerSquaredDifference(LowerToNpu):
         p = elementwise.squared_difference_params(*_pairs(site), site.clamp(), site.result.dtype)
         low, high = code_range("int16")
         wide = tensor_type("int16", site.result.static_shape, QuantParams((1.0,), (0,)))
-        scales = (npu.ScaleAttr.of(p.a_multiplier, p.a_exponent), npu.ScaleAttr.of(p.b_multiplier, p.b_exponent))
-        values, zeros = (site.constant_or_operand(0), site.constant_or_operand(1)), (p.a_zero, p.b_zero)
+        operands = (
+            (site.constant_or_operand(0), p.a_zero, (p.a_multiplier, p.a_exponent)),
+            (site.constant_or_operand(1), p.b_zero, (p.b_multiplier, p.b_exponent)),
+        )
 
         def difference(first: int, second: int) -> SSAValue:
-            return site.emit(
-                npu.ElementwiseOp(
-                    npu.ElementwiseKind.SUB,
-                    values[first],
-                    values[second],
-                    wide,
-                    zeros=(zeros[first], zeros[second], 0),
-                    left_shift=p.left_shift,
-                    a_scale=scales[first],
-                    b_scale=scales[second],
-                    out_scale=ONE,
-                    clamp=(low, high),
-                )
-            )
+            (a, a_zero, a_scale), (b, b_zero, b_scale) = operands[first], operands[second]
+            params = elementwise.AddParams(a_zero, b_zero, 0, p.left_shift, *a_scale, *b_scale, *UNIT, low, high)
+            return site.emit(sum_of(npu.ElementwiseKind.SUB, a, b, wide, params))
 
         found = difference(0, 1)
         if site.result.dtype == "int16" and _reaches_past_codes(p):

@@ -10,24 +10,24 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle import CircleOp, ConstOp, info_of, node_of
 from odc_mlir.errors import CompileError
-from odc_mlir.numerics.elementwise import leaky_params, scale_params
+from odc_mlir.numerics.elementwise import AddParams, leaky_params, scale_params
 from odc_mlir.numerics.fixed import code_range
 from odc_mlir.numerics.int16 import sigmoid_params, sigmoid_table
 from odc_mlir.numerics.lut import codes_by_bits
 from odc_mlir.ops.spec import Node, Trait
 from odc_mlir.transforms.npu.lowering import code_functions
-from odc_mlir.transforms.npu.lowering.site import ONE, Benefit, LowerToNpu, Site, blob_of, pair_of, two_codes
+from odc_mlir.transforms.npu.lowering.site import ONE, UNIT, Benefit, LowerToNpu, Site, blob_of, pair_of, sum_of
 from odc_mlir.transforms.partition.rules.islands import is_inside, island_of
 from odc_mlir.transforms.partition.rules.table import works_by_table
 
 LOW, HIGH = code_range("int16")
 _LARGEST_SHIFTS = {"LOGISTIC": 0, "TANH": 1}  # limits of `sigmoid_params` for power-of-two scales
-_UNSHIFTED = npu.ScaleAttr.of(1 << 30, -14)  # after a shift to the left by 15
+_UNSHIFTED = (1 << 30, -14)  # factor after a shift to the left by 15
 _LEFT_SHIFT = 15
 
 
@@ -177,9 +177,16 @@ class LowerNegAbs16(LowerWide):
 def _finish(site: Site, source: SSAValue, results: NDArray[Any]) -> None:
     """Replace the operator by a table of ``results`` of all codes of ``source``, or by a scale of both truths."""
     if results.size == 2:
-        site.finish(two_codes(source, site.result_type, *map(int, results)))
+        site.finish(_two_codes(source, site.result_type, *map(int, results)))
     else:
         site.finish(npu.LutOp(source, site.result_type, table=blob_of(results)))
+
+
+def _two_codes(truths: SSAValue, kind: Attribute, false: int, true: int) -> npu.ScaleOp:
+    """Return one of two codes for each truth."""
+    scale = npu.ScaleAttr.of((true - false) << 14, 17)  # a multiplier has room for the difference of 16-bit codes
+    clamp = min(false, true), max(false, true)
+    return npu.ScaleOp(truths, kind, zeros=(0, false), shifted=True, scale=scale, clamp=clamp)
 
 
 def _source(site: Site) -> int:
@@ -195,18 +202,8 @@ def _interpolated(site: Site, at: SSAValue, table: NDArray[np.int16]) -> npu.Lut
 def _sum(
     site: Site, a: SSAValue, b: SSAValue, kind: npu.ElementwiseKind = npu.ElementwiseKind.ADD, zero: int = 0
 ) -> npu.ElementwiseOp:
-    return npu.ElementwiseOp(
-        kind,
-        a,
-        b,
-        site.result_type,
-        zeros=(0, 0, zero),
-        left_shift=_LEFT_SHIFT,
-        a_scale=_UNSHIFTED,
-        b_scale=_UNSHIFTED,
-        out_scale=ONE,
-        clamp=(LOW, HIGH),
-    )
+    params = AddParams(0, 0, zero, _LEFT_SHIFT, *_UNSHIFTED, *_UNSHIFTED, *UNIT, LOW, HIGH)
+    return sum_of(kind, a, b, site.result_type, params)
 
 
 def _scaled(site: Site, scale: npu.ScaleAttr, clamp: tuple[int, int]) -> SSAValue:

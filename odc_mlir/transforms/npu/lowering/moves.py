@@ -13,7 +13,7 @@ from odc_mlir.numerics.elementwise import joined_codes
 from odc_mlir.ops.spec import Node
 from odc_mlir.support.locations import name_loc, value_name
 from odc_mlir.transforms.npu.lowering.decompositions import moved_operands, result_copies
-from odc_mlir.transforms.npu.lowering.site import Benefit, LowerToNpu, Site, blob_of, pair_of, quant_of
+from odc_mlir.transforms.npu.lowering.site import Benefit, LowerToNpu, Site, blob_of, pair_of
 from odc_mlir.transforms.partition.rules.checks import moves_no_element
 from odc_mlir.transforms.partition.rules.operator_checks import gathered, updated_axis
 from odc_mlir.transforms.partition.rules.table import MOVERS
@@ -97,7 +97,7 @@ def _move(site: Site, values: Sequence[SSAValue]) -> None:
             [values[index] for index in used],
             result.type,
             copies=[StridedCopy(*copy._replace(source=used.index(copy.source))) for copy in copies],
-            fill=None if covered else quant_of(info).zero_point,
+            fill=None if covered else 0 if info.quant is None else info.quant.zero_point,
         )
         made.location = name_loc(value_name(result))
         results.append(site.emit(made))

@@ -10,11 +10,12 @@ from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle_types import tensor_type
 from odc_mlir.isa.instructions import field_range
 from odc_mlir.numerics import normalization
+from odc_mlir.numerics.elementwise import AddParams
 from odc_mlir.numerics.fixed import code_range
 from odc_mlir.ops.spec import QuantParams
 from odc_mlir.runtime.kernels.attention import integer_rms_norm
 from odc_mlir.transforms.npu.lowering.products import row_sums
-from odc_mlir.transforms.npu.lowering.site import LowerToNpu, Site, blob_of, elements, product
+from odc_mlir.transforms.npu.lowering.site import LowerToNpu, Site, blob_of, elements, product, sum_of
 from odc_mlir.transforms.partition.rules.operator_checks import sides
 
 _ALL = normalization.LOW, normalization.HIGH
@@ -43,20 +44,9 @@ class LowerRmsNorm(LowerToNpu):
             return site.emit(product(a, b, kind, (0, 0, zero), factor, _ALL))
 
         def total(a: SSAValue, b: SSAValue, zero: int = 0) -> SSAValue:
-            half = npu.ScaleAttr.of(*normalization.HALF)
-            made = npu.ElementwiseOp(
-                npu.ElementwiseKind.ADD,
-                a,
-                b,
-                _codes(1, 1, rows, 1, zero=zero),
-                zeros=(zero, zero, zero),
-                left_shift=normalization.SHIFT,
-                a_scale=half,
-                b_scale=half,
-                out_scale=npu.ScaleAttr.of(*normalization.BACK),
-                clamp=_ALL,
-            )
-            return site.emit(made)
+            factors = *normalization.HALF, *normalization.HALF, *normalization.BACK
+            params = AddParams(zero, zero, zero, normalization.SHIFT, *factors, *_ALL)
+            return site.emit(sum_of(npu.ElementwiseKind.ADD, a, b, _codes(1, 1, rows, 1, zero=zero), params))
 
         def looked_up(x: SSAValue, table: NDArray[np.int16]) -> SSAValue:
             return site.emit(npu.LutOp(x, one_each, table=blob_of(table.astype("<i2"))))

@@ -20,7 +20,7 @@ from odc_mlir.transforms.npu.lowering import wide_weights
 from odc_mlir.transforms.npu.lowering.decompositions import Component, transposed_components
 from odc_mlir.transforms.npu.lowering.products import of_channels, requantisation, weight_codes
 from odc_mlir.transforms.npu.lowering.site import LowerToNpu, Site, blob_of
-from odc_mlir.transforms.partition.rules.operator_checks import channel_groups, runs_of
+from odc_mlir.transforms.partition.rules.operator_checks import channel_groups, has_wide_weights, runs_of
 
 CHANNELS = 8  # result channels that the array computes at the same time at least
 
@@ -46,7 +46,7 @@ class LowerTransposeConvInGroups(LowerToNpu):
     operators = ("TRANSPOSE_CONV",)
 
     def applies(self, node: Node) -> bool:
-        return wide_weights.needs_channel_groups(node) and not wide_weights.takes_parts(node)
+        return has_wide_weights(node) and not wide_weights.takes_parts(node)
 
     def rewrite(self, site: Site) -> None:
         groups = [

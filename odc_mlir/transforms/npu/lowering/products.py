@@ -47,8 +47,7 @@ class LowerConv2D(LowerToNpu):
         return node.operand(1).static_shape[3] == node.operand(0).static_shape[3]
 
     def rewrite(self, site: Site) -> None:
-        _, height, width, _ = site.info(1).static_shape
-        _finish_convolution(site, (height, width), stored_weights(site), depthwise=False)
+        _finish_convolution(site, stored_weights(site), depthwise=False)
 
 
 class LowerChannelwiseConv2D(LowerToNpu):
@@ -60,9 +59,8 @@ class LowerChannelwiseConv2D(LowerToNpu):
         return node.operand(1).static_shape[3] == 1 < node.operand(0).static_shape[3]
 
     def rewrite(self, site: Site) -> None:
-        _, height, width, _ = site.info(1).static_shape
         weights = blob_of(weight_codes(site.node)[0][..., 0].transpose(1, 2, 0))
-        _finish_convolution(site, (height, width), weights, depthwise=True)
+        _finish_convolution(site, weights, depthwise=True)
 
 
 class LowerGroupedConv2D(LowerToNpu):
@@ -105,13 +103,12 @@ class LowerDepthwiseConv2D(LowerToNpu):
     operators = ("DEPTHWISE_CONV_2D",)
 
     def rewrite(self, site: Site) -> None:
-        _, height, width, _ = site.info(1).static_shape
         depthwise = site.info(0).static_shape[3] > 1
         if depthwise:
             weights = stored_weights(site)
         else:
             weights = blob_of(weight_codes(site.node)[0][0].transpose(2, 0, 1))
-        _finish_convolution(site, (height, width), weights, depthwise=depthwise)
+        _finish_convolution(site, weights, depthwise=depthwise)
 
 
 class LowerFullyConnected(LowerToNpu):
@@ -253,8 +250,9 @@ def stored_weights(site: Site) -> BlobAttr:
     return site.blob(1) if same else blob_of(weight_codes(site.node)[0])
 
 
-def _finish_convolution(site: Site, kernel: Pair, weights: BlobAttr, *, depthwise: bool) -> None:
-    window, integers = window_of(site.node, kernel), requantisation(site, weight_zero(site.node))
+def _finish_convolution(site: Site, weights: BlobAttr, *, depthwise: bool) -> None:
+    _, height, width, _ = site.info(1).static_shape
+    window, integers = window_of(site.node, (height, width)), requantisation(site, weight_zero(site.node))
     source = site.operand(0)
     site.finish(npu.ConvOp(source, site.result_type, depthwise=depthwise, weights=weights, **window, **integers))
 

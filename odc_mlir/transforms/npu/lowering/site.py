@@ -17,6 +17,7 @@ from xdsl.pattern_rewriter import PatternRewriter
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp, node_of
 from odc_mlir.dialects.circle_types import BlobAttr, with_shape
+from odc_mlir.numerics.elementwise import AddParams
 from odc_mlir.numerics.fixed import activation_range
 from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
 from odc_mlir.transforms.common.conversion import LoweringPattern
@@ -145,15 +146,18 @@ def product(
 
 def exact_sum(a: SSAValue, b: SSAValue, result_type: Attribute, zero: int, clamp: Pair) -> npu.ElementwiseOp:
     """Return the sum of codes with the same scale and zero point."""
-    zeros, scales = (zero, zero, zero), dict.fromkeys(("a_scale", "b_scale", "out_scale"), ONE)
-    return npu.ElementwiseOp(npu.ElementwiseKind.ADD, a, b, result_type, zeros=zeros, clamp=clamp, **scales)
+    params = AddParams(zero, zero, zero, 0, *UNIT, *UNIT, *UNIT, *clamp)
+    return sum_of(npu.ElementwiseKind.ADD, a, b, result_type, params)
 
 
-def two_codes(truths: SSAValue, kind: Attribute, false: int, true: int) -> npu.ScaleOp:
-    """Return one of two codes for each truth."""
-    scale = npu.ScaleAttr.of((true - false) << 14, 17)  # a multiplier has room for the difference of 16-bit codes
-    clamp = min(false, true), max(false, true)
-    return npu.ScaleOp(truths, kind, zeros=(0, false), shifted=True, scale=scale, clamp=clamp)
+def sum_of(
+    kind: npu.ElementwiseKind, a: SSAValue, b: SSAValue, result_type: Attribute, p: AddParams
+) -> npu.ElementwiseOp:
+    """Return the sum or the difference of scaled codes."""
+    factors = (p.a_multiplier, p.a_exponent), (p.b_multiplier, p.b_exponent), (p.out_multiplier, p.out_exponent)
+    scales = dict(zip(("a_scale", "b_scale", "out_scale"), (npu.ScaleAttr.of(*pair) for pair in factors), strict=True))
+    zeros, clamp = (p.a_zero, p.b_zero, p.out_zero), (p.act_min, p.act_max)
+    return npu.ElementwiseOp(kind, a, b, result_type, zeros=zeros, left_shift=p.left_shift, clamp=clamp, **scales)
 
 
 def tensor_of(value: SSAValue) -> TensorType[Attribute]:

@@ -26,7 +26,7 @@ from odc_mlir.dialects.circle_types import with_shape
 from odc_mlir.dialects.npu_layers import StridedCopy
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.transforms.npu.lowering import products
-from odc_mlir.transforms.npu.lowering.site import Benefit, LowerToNpu, Site, blob_of, elements, quant_of, tensor_of
+from odc_mlir.transforms.npu.lowering.site import Benefit, LowerToNpu, Site, blob_of, elements, tensor_of
 from odc_mlir.transforms.partition.rules import operator_checks
 
 
@@ -99,7 +99,7 @@ class LowerInChannelGroups(LowerToNpu):
     operators = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
 
     def applies(self, node: Node) -> bool:
-        return needs_channel_groups(node) and not takes_parts(node)
+        return operator_checks.has_wide_weights(node) and not takes_parts(node)
 
     def rewrite(self, site: Site) -> None:
         filters, depthwise = site.info(1), site.node.spec.name == "DEPTHWISE_CONV_2D"
@@ -135,18 +135,9 @@ class LowerInChannelGroups(LowerToNpu):
         site.finish(npu.MoveOp(parts, site.result_of_shape(*shape), copies=copies))
 
 
-def needs_channel_groups(node: Node) -> bool:
-    """Return whether no single zero point can replace the zero points of the weights."""
-    filters = node.operand(1)
-    if len(set(quant_of(filters).zero_points)) == 1:
-        return False
-    low, high = operator_checks.centred_range(filters)
-    return high - low > 255
-
-
 def takes_parts(node: Node) -> bool:
     """Return whether weight parts are better than channel groups, because few groups do not suffice."""
-    if not needs_channel_groups(node) or not operator_checks.sums_of_codes(node):
+    if not operator_checks.has_wide_weights(node) or not operator_checks.sums_of_codes(node):
         return False
     if not operator_checks.divides_by_channels(node):
         return True

@@ -10,13 +10,12 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from odc_mlir.errors import OdcError
 from odc_mlir.formats.host_reasons import MEMORY_RULE, TYPE_RULE, MemoryReason, TypeReason
 from odc_mlir.isa.fields import OFFSET_BITS
 from odc_mlir.isa.instructions import field_range
 from odc_mlir.numerics.elementwise import COMPARED_SHIFT
+from odc_mlir.ops.infer.bounds import bounds_of
 from odc_mlir.ops.quant_check import check_quantisation
 from odc_mlir.ops.spec import Node, QuantParams, TensorInfo, Trait
 from odc_mlir.runtime.kernels.logic import needs_scales
@@ -24,17 +23,11 @@ from odc_mlir.targets import ELEMENT_TYPES, NUMBER_TYPES, TRUTH_TYPE, Target
 from odc_mlir.transforms.npu.lowering.decompositions import resize_lines, result_copies, transposed_components
 
 CODES = ELEMENT_TYPES
-POSITIONS = {"DYNAMIC_UPDATE_SLICE": 2, "GATHER": 1}  # operator -> computed operand with plain integers
 _LARGEST_COMPARED, _LARGEST_NUMBER = 1 << 29, (1 << 15) - 1  # limits on scaled codes, and on constant numbers
 MOST_DIMENSIONS = 6  # limit for element-wise operands
 MOST_GROUPS = 64  # limit for a convolution, because each group takes separate transfers
 SCALE_TOLERANCE = 1e-3  # relative tolerance of a fixed scale on 16-bit codes
 COMPARISONS = ("EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "NOT_EQUAL")
-WITH_TRUTHS = (
-    *COMPARISONS, "BROADCAST_TO", "CONCATENATION", "EXPAND_DIMS", "GATHER", "LOGICAL_AND", "LOGICAL_NOT", "LOGICAL_OR",
-    "PACK", "QUANTIZE", "RESHAPE", "REVERSE_V2", "SELECT", "SELECT_V2", "SLICE", "SPLIT", "SPLIT_V", "SQUEEZE",
-    "STRIDED_SLICE", "TILE", "TRANSPOSE", "UNPACK",
-)  # fmt: skip
 ACTIVATIONS = ("none", "relu", "relu6", "relu_n1_to_1")
 
 # Operators that can compute some rows of one image alone, besides element-wise operators.
@@ -127,31 +120,40 @@ def not_empty(node: Node, _: PlacementLimits) -> str | None:
     return _shape_of_first(activations(node), lambda tensor: 0 in tensor.static_shape)
 
 
-@rule(TYPE_RULE, f"computed tensors are {', '.join((*CODES, TRUTH_TYPE))}; indices {', '.join(NUMBER_TYPES)}")
-def codes(node: Node, _: PlacementLimits) -> str | None:
-    """Computed tensors have types that the NPU supports."""
-    for tensor in activations(node):
-        truths = (TRUTH_TYPE,) if node.spec.name in WITH_TRUTHS else ()
-        if tensor.dtype not in (*truths, *(NUMBER_TYPES if _is_number(node, tensor) else CODES)):
-            return TypeReason(repr(tensor.name), tensor.dtype).text
-    return None
+def types(*allowed: str, index: int | None = None) -> Rule:
+    """Return the rule that computed tensors have ``allowed`` types. ``index``: operand with computed indices."""
+
+    def check(node: Node, _: PlacementLimits) -> str | None:
+        for given, declared in ((node.operands, node.spec.operands), (node.results, node.spec.results)):
+            for place, tensor in enumerate(given):
+                if tensor is not None and (given is node.results or not tensor.is_const):
+                    is_index = given is node.results or place == index
+                    kinds = _declared_types(declared[min(place, len(declared) - 1)].dtypes, is_index=is_index)
+                    if tensor.dtype not in (kinds or allowed):
+                        return TypeReason(repr(tensor.name), tensor.dtype).text
+        return None
+
+    return Rule(TYPE_RULE, f"computed tensors are {', '.join(allowed)}", check)
 
 
-def _is_number(node: Node, tensor: TensorInfo) -> bool:
-    if node.spec.name in POSITIONS and node.optional(POSITIONS[node.spec.name]) is tensor:
-        return True
-    if node.spec.name in COMPARISONS and tensor.dtype == "int32":
-        return True
-    kinds = node.spec.results
-    allowed = [kinds[min(i, len(kinds) - 1)].dtypes for i, result in enumerate(node.results) if result is tensor]
-    return any(dtypes and not set(dtypes).intersection(CODES) for dtypes in allowed)
+def _declared_types(dtypes: tuple[str, ...], *, is_index: bool) -> tuple[str, ...]:
+    """Return the supported types of a truth or of a plain integer, by declared types, or none for other tensors."""
+    if "int32" in dtypes and "int8" not in dtypes:
+        return NUMBER_TYPES if is_index else CODES
+    return (TRUTH_TYPE,) if dtypes == (TRUTH_TYPE,) else ()
 
 
 @rule("quantised")
 def quantised(node: Node, _: PlacementLimits) -> str | None:
-    """Quantised results have one positive scale and a zero point within the type."""
-    coded = (t for t in activations(node) if not _is_number(node, t) and t.dtype != TRUTH_TYPE)
+    """Codes have one positive scale and a zero point within the type."""
+    coded = (t for t in activations(node) if t.dtype in CODES)
     return next(filter(None, map(quant_fault, coded)), None)
+
+
+@rule("quantised")
+def quantised_or_plain(node: Node, limits: PlacementLimits) -> str | None:
+    """Tensors have one positive scale and a zero point within the type, or all have none."""
+    return None if all(tensor.quant is None for tensor in activations(node)) else quantised(node, limits)
 
 
 def quant_fault(tensor: TensorInfo) -> str | None:
@@ -225,22 +227,33 @@ def rank4(node: Node, _: PlacementLimits) -> str | None:
     return _shape_of_first((next(activations(node)), *node.results), lambda tensor: len(tensor.static_shape) != 4)
 
 
-@rule("same-type")
-def same_type(node: Node, _: PlacementLimits) -> str | None:
-    """Quantised operands and results have the same element type."""
-    return _second_type(t for t in (*node.operands, *node.results) if t is not None and t.dtype in CODES)
-
-
 @rule("one-type")
 def one_type(node: Node, _: PlacementLimits) -> str | None:
     """Input and result have one element type."""
-    return _second_type(activations(node))
+    first, *others = activations(node)
+    found = (f"{tensor.name!r} is {tensor.dtype}" for tensor in others if tensor.dtype != first.dtype)
+    return next((f"{first.name!r} is {first.dtype}, {other}" for other in found), None)
 
 
-def _second_type(tensors: Iterable[TensorInfo]) -> str | None:
-    found = list(tensors)
-    others = (f"{tensor.name!r} is {tensor.dtype}" for tensor in found if tensor.dtype != found[0].dtype)
-    return next((f"{found[0].name!r} is {found[0].dtype}, {other}" for other in others), None)
+_OPERAND_BITS = 30  # of numbers that arithmetic takes exactly
+
+
+@rule("bounds")
+def bounded(node: Node, _: PlacementLimits) -> str | None:
+    """Operands without scale have values of at most 30 bits, and results of 16 bits and of the result's type."""
+    result, function = node.results[0], node.spec.bounds_function
+    if result.quant is not None or result.dtype == TRUTH_TYPE:
+        return None
+    for tensor in node.operands:
+        if tensor is not None and tensor.dtype in NUMBER_TYPES:
+            low, high = bounds_of(tensor)
+            if not -1 << _OPERAND_BITS - 1 <= low <= high < 1 << _OPERAND_BITS - 1:
+                return f"values of {tensor.name!r} from {low} to {high} exceed {_OPERAND_BITS} bits"
+    (least, most), found = result.info.range, None if function is None else function(node)
+    low, high = found or result.info.range
+    if max(least, -1 << 15) <= low <= high <= min(most, (1 << 15) - 1):
+        return None
+    return f"values of {result.name!r} from {low} to {high} exceed {'16 bits' if most >> 15 else result.dtype}"
 
 
 def quant_text(quant: QuantParams | None) -> str:
@@ -257,7 +270,7 @@ def same_quant(node: Node, _: PlacementLimits) -> str | None:
     """Operands and results have the same scale and zero point."""
     coded = [t for t in (*node.operands, *node.results) if t is not None and t.dtype in CODES]
     for tensor in coded[1:]:
-        if (first := coded[0]).quant is None or not first.quant.agrees(tensor.quant):
+        if (first := coded[0]).quant is not tensor.quant and not (first.quant and first.quant.agrees(tensor.quant)):
             return f"{tensor.name!r} has {quant_text(tensor.quant)}, {first.name!r} has {quant_text(first.quant)}"
     return None
 
@@ -293,6 +306,14 @@ def option_in_field(instruction: str, **fields: str) -> Check:
     return check
 
 
+def beyond_fields(mnemonic: str, **values: tuple[str, int]) -> str | None:
+    """Return the first value that exceeds a field of an instruction. ``values``: noun and value by field."""
+    for field, (what, value) in values.items():
+        if value > (highest := field_range(mnemonic, field)[1]):
+            return f"{value} {what}, at most {highest}"
+    return None
+
+
 # ---- convolutions and matrix products
 
 
@@ -307,10 +328,8 @@ def kernel_in_field(node: Node, _: PlacementLimits) -> str | None:
 @rule("channels")
 def channels(node: Node, _: PlacementLimits) -> str | None:
     """The numbers of channels fit the instruction's fields."""
-    highest = field_range("conv", "channels")[1]
-    rows, columns = node.operand(1).static_shape[0], node.operand(1).static_shape[-1]
-    seen = max(rows, columns)
-    return None if seen <= highest else f"{seen} channels, at most {highest}"
+    shape = node.operand(1).static_shape
+    return beyond_fields("conv", channels=("channels", max(shape[0], shape[-1])))
 
 
 @rule("groups", f"at most {MOST_GROUPS} groups, or one per input channel")
@@ -379,10 +398,9 @@ def quantised_constants(node: Node, _: PlacementLimits) -> str | None:
 
 @rule("compared")
 def compared(node: Node, _: PlacementLimits) -> str | None:
-    """Differences at the common scale have at most 30 bits. Numbers are compared with constants of 16 bits."""
+    """Differences at the common scale have at most 30 bits. Numbers are compared with numbers of 16 bits."""
     pair = node.operand(0), node.operand(1)
-    known = any(tensor.is_const and np.abs(tensor.array().astype(np.int64)).max() < _LARGEST_NUMBER for tensor in pair)
-    if pair[0].dtype == "int32" and not known:
+    if pair[0].dtype == "int32" and not any(max(map(abs, bounds_of(info))) < _LARGEST_NUMBER for info in pair):
         return f"{pair[0].name!r} and {pair[1].name!r} are int32"
     for tensor in pair if needs_scales(node) else ():
         assert tensor.quant is not None, "asked of quantised operands"
@@ -482,7 +500,7 @@ def one_input(node: Node, _: PlacementLimits) -> str | None:
     """One operand is computed at run time, and all other operands are constants with one element."""
     dynamic = [t for t in node.operands if t is not None and not t.is_const]
     if len(dynamic) != 1:
-        return f"{len(dynamic)} operands are computed at run time"
+        return f"{len(dynamic)} operands are computed at run time, a table takes one"
     for tensor in node.operands:
         if tensor is not None and tensor.is_const and math.prod(tensor.static_shape) != 1:
             return f"constant {tensor.name!r} has {shape_text(tensor)}"

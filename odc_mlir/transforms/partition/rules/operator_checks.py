@@ -32,6 +32,7 @@ from odc_mlir.transforms.partition.rules.checks import (
     PlacementLimits,
     Rule,
     activations,
+    beyond_fields,
     moves,
     one_input,
     quant_fault,
@@ -349,20 +350,13 @@ def updated_slice(node: Node, _: PlacementLimits) -> str | None:
     if axis is None or len(whole.static_shape) > MOST_DIMENSIONS:
         return f"{part.name!r} has {shape_text(part)}, {whole.name!r} {shape_text(whole)}, and the position is computed"
     shape, item = whole.static_shape, whole.info.numpy.itemsize
-    return _beyond_fields(
+    return beyond_fields(
         "scatter",
         count=("tables", math.prod(shape[:axis])),
         rows=("positions", shape[axis]),
         row_bytes=("bytes of a slice", math.prod(shape[axis + 1 :]) * item),
         taken=("slices", part.static_shape[axis]),
     )
-
-
-def _beyond_fields(mnemonic: str, **values: tuple[str, int]) -> str | None:
-    for field, (what, value) in values.items():
-        if value > (highest := field_range(mnemonic, field)[1]):
-            return f"{value} {what}, at most {highest}"
-    return None
 
 
 class GatherShape(NamedTuple):
@@ -400,7 +394,7 @@ def gathered_rows(node: Node, _: PlacementLimits) -> str | None:
     if (tables := found.batches * found.outer) > MOST_TABLES:
         return f"{tables} tables, at most {MOST_TABLES}"
     row_bytes = found.inner * node.operand(0).info.numpy.itemsize
-    return _beyond_fields(
+    return beyond_fields(
         "gather", count=("rows taken", found.taken), rows=("rows", found.rows), row_bytes=("bytes of a row", row_bytes)
     )
 
@@ -571,6 +565,5 @@ def matrix_moves(node: Node, _: PlacementLimits) -> str | None:
     found = matrices(node)
     if isinstance(found, str):
         return found
-    highest = field_range("mload", "columns")[1]
-    seen = max(found.depth, found.columns * node.operand(1).info.numpy.itemsize)
-    return None if seen <= highest else f"rows of {seen} bytes, at most {highest}"
+    row_bytes = max(found.depth, found.columns * node.operand(1).info.numpy.itemsize)
+    return beyond_fields("mload", columns=("bytes of a row", row_bytes))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from odc_mlir import ops
 from odc_mlir.ops.spec import Node, OpSpec, QuantKind, Trait
+from odc_mlir.targets import NUMBER_TYPES, TRUTH_TYPE
 from odc_mlir.transforms.partition.plans.plans import PATTERNS
 from odc_mlir.transforms.partition.rules import checks as check
 from odc_mlir.transforms.partition.rules import operator_checks
@@ -41,11 +42,14 @@ def works_by_table(spec: OpSpec) -> bool:
 
 
 def verdict(node: Node, limits: PlacementLimits) -> Verdict:
-    """Check the rules for ``node`` and return the first violation with the offending value."""
+    """Check the rules for ``node`` and return the first violation with the offending value.
+
+    A rule of the operator with the name of a generic rule replaces it.
+    """
     rules = rules_of(node.spec)
     if rules is None:
         return Verdict(False, f"operator: {node.spec.name} is not supported by the NPU")
-    for rule in (*GENERIC, *rules, *GENERIC_LAST):
+    for rule in {rule.name: rule for rule in (*GENERIC, *rules, *GENERIC_LAST)}.values():
         if seen := rule(node, limits):
             return Verdict(False, f"{rule.name}: {seen}")
     return Verdict(True)
@@ -76,7 +80,7 @@ GENERIC: tuple[Rule, ...] = (
     check.has_input,
     check.static_shapes,
     check.not_empty,
-    check.codes,
+    check.types(*check.CODES),
     check.quantised,
     check.fits_sram,
 )
@@ -119,28 +123,31 @@ _POOL = (
     check.activation,
 )
 
-_REDUCTION = (check.same_type, Rule("constant-axes", "axes are constant", check.constant(1)), operator_checks.reduction)
+_PARAMETER = Rule("constant-parameter", "axes, paddings or permutation are constant", check.constant(1))
+_REDUCTION = (_PARAMETER, operator_checks.reduction)
 
-_SEARCH = (
-    Rule("constant-axis", "the axis is constant", check.constant(1)),
-    operator_checks.centred_codes,
-    operator_checks.searched_row,
-)
+_SEARCH = (_PARAMETER, operator_checks.centred_codes, operator_checks.searched_row)
 
-_ARITHMETIC = (
-    check.same_type,
+# These rules replace generic ones.
+_TRUTHS = check.types(*check.CODES, TRUTH_TYPE)
+_NUMBERS = check.types(*check.CODES, TRUTH_TYPE, "int32")
+_ANY = (*check.CODES, TRUTH_TYPE, *NUMBER_TYPES)
+_PLAIN = (check.types(*_ANY), check.quantised_or_plain)
+
+_CODE_ARITHMETIC = (
     operator_checks.centred_codes,
     check.quantised_constants,
     check.broadcastable,
     check.activation,
 )
-_SELECTION = (check.same_quant, check.broadcastable)
-_VIEW = (check.same_type, check.same_quant)
+_ARITHMETIC = (_NUMBERS, *_CODE_ARITHMETIC, check.bounded)
+_SELECTION = (_NUMBERS, check.quantised_or_plain, check.same_quant, check.broadcastable, check.bounded)
+_VIEW = (*_PLAIN, check.same_quant)
 _RESIZE = (check.rank4, check.same_quant, check.resized)
 
 
 # Rules of operators that only move codes.
-MOVING: tuple[Rule, ...] = (check.same_quant, check.moves)
+MOVING: tuple[Rule, ...] = (*_PLAIN, check.same_quant, check.moves)
 MOVERS = (
     "BATCH_TO_SPACE_ND",
     "BROADCAST_TO",
@@ -194,16 +201,17 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
     "ADD": _ARITHMETIC,
     "SUB": _ARITHMETIC,
     "MUL": _ARITHMETIC,
-    "SQUARED_DIFFERENCE": _ARITHMETIC,
+    "SQUARED_DIFFERENCE": _CODE_ARITHMETIC,
+    "CAST": (_NUMBERS, check.quantised_or_plain, check.bounded),
     "MAXIMUM": _SELECTION,
     "MINIMUM": _SELECTION,
     "SELECT": _SELECTION,
     "SELECT_V2": _SELECTION,
-    **dict.fromkeys(check.COMPARISONS, (check.quantised_constants, check.broadcastable, check.compared)),
+    **dict.fromkeys(check.COMPARISONS, (_NUMBERS, check.quantised_constants, check.broadcastable, check.compared)),
     **dict.fromkeys(("LOGICAL_AND", "LOGICAL_OR"), (check.broadcastable,)),
     "LOGICAL_NOT": (),
-    "CONCATENATION": (check.joined_quant, check.moves),
-    "PRELU": (check.same_type, check.quantised_constants, operator_checks.slopes, check.broadcastable),
+    "CONCATENATION": (*_PLAIN, check.joined_quant, check.moves),
+    "PRELU": (check.quantised_constants, operator_checks.slopes, check.broadcastable),
     "AVERAGE_POOL_2D": _POOL,
     "MAX_POOL_2D": _POOL,
     "MEAN": _REDUCTION,
@@ -211,23 +219,26 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
     "REDUCE_MAX": (check.same_quant, *_REDUCTION),
     "REDUCE_MIN": (check.same_quant, *_REDUCTION),
     "DYNAMIC_UPDATE_SLICE": (
+        check.types(*_ANY, index=2),
+        check.quantised_or_plain,
         check.same_quant,
         operator_checks.updated_slice,
         Rule("moves", check.moves.text, operator_checks.moves_where_constant(2)),
     ),
     "GATHER": (
-        check.same_type,
+        check.types(*_ANY, index=1),
+        check.quantised_or_plain,
         check.same_quant,
         operator_checks.gathered_rows,
         Rule("moves", check.moves.text, operator_checks.moves_where_constant(1)),
     ),
     "ARG_MAX": _SEARCH,
     "ARG_MIN": _SEARCH,
-    "SOFTMAX": (check.same_type, check.softmax_result, check.softmax_row),
+    "SOFTMAX": (check.one_type, check.softmax_result, check.softmax_row),
     "RMS_NORM": (
         check.one_type,
         operator_checks.centred_codes,
-        Rule("constant-weights", "gamma is constant", check.constant(1)),
+        _WEIGHTS,
         check.row,
     ),
     "UNIDIRECTIONAL_SEQUENCE_LSTM": (
@@ -236,7 +247,7 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
         operator_checks.lstm_parts,
         operator_checks.lstm_integers,
     ),
-    "QUANTIZE": (),
+    "QUANTIZE": (_TRUTHS,),
     "RELU": (),
     "RELU6": (),
     "RELU_N1_TO_1": (),
@@ -246,12 +257,12 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
     "EXPAND_DIMS": _VIEW,
     "TRANSPOSE": (
         *_VIEW,
-        Rule("constant-permutation", "the permutation is constant", check.constant(1)),
+        _PARAMETER,
         Rule("permutation", check.moves.text, check.either(check.moves_no_element, check.moves)),
     ),
     "PAD": (
         check.same_quant,
-        Rule("constant-paddings", "paddings are constant", check.constant(1)),
+        _PARAMETER,
         Rule(
             "paddings",
             "a load instruction or a few strided copies can add the padding of height and width",

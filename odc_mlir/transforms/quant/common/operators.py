@@ -139,13 +139,8 @@ class Ranges:
             return represented_range(FIXED[rule.table, _TABLES_BY][""], _TABLES_BY)
         if rule.kind is not QuantKind.SAME:
             return None
-        if rule.source is not None:
-            return self.of(op.operands[rule.source])
-        parts = [
-            self.of(operand)
-            for index, operand in enumerate(op.operands)
-            if rule.is_joined(index) and is_float32(operand)
-        ]
+        moved = [op.operands[index] for index in rule.moved(op.operands)]
+        parts = [self.of(operand) for operand in moved if is_float32(operand)]
         known = [part for part in parts if part is not None]
         if not known or len(known) < len(parts):
             return None
