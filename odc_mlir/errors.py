@@ -136,8 +136,26 @@ def parsing(
         reason = "it needs more memory than is available"
         raise kind(f"{failure}: {reason}", location=location, hint=hint) from error
     except Exception as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
-        raise kind(f"{failure}: {reason}", location=location, hint=hint) from error
+        raise kind(f"{failure}: {_reason(error) or type(error).__name__}", location=location, hint=hint) from error
+
+
+@contextmanager
+def of_system(
+    failure: str, kind: type[OdcError], *, location: str | None = None, stage: str | None = None
+) -> Iterator[None]:
+    """Convert system errors, and ValueErrors (names with a null character), to a ``kind`` that starts with ``failure``.
+
+    The error is ``passing`` if the system lacked a resource.
+    """
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        passing = isinstance(error, OSError) and is_passing(error)
+        raise kind(f"{failure}: {_reason(error)}", location=location, stage=stage, passing=passing) from None
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from odc_mlir.calibration.recorded import InputFacts, Records, Shapes, TensorKey, coverage, document, joined, shapes_of
 from odc_mlir.calibration.statistics import TensorStatistics, can_pack, pack, unpack
-from odc_mlir.errors import CacheError, ModelError, RecordsDamagedError, RecordsError, is_passing, parsing
+from odc_mlir.errors import CacheError, ModelError, RecordsDamagedError, RecordsError, is_passing, of_system, parsing
 from odc_mlir.formats import private
 from odc_mlir.formats.circle.model import Model, Operator, Tensor
 from odc_mlir.ops.dtypes import DTYPES
@@ -106,12 +106,8 @@ class RecordStore:
         self.max_inputs = max_inputs
         self.max_input_bytes = max_input_bytes
         if create:
-            try:
+            with of_system("the folder cannot be made", RecordsError, location=str(self.path)):
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise RecordsError(
-                    f"the folder cannot be made: {error.strerror}", location=str(self.path), passing=is_passing(error)
-                ) from None
         elif not os.path.lexists(self.path):
             raise RecordsError(f"{self.path} does not exist")
         with self._open(write=create) as database:
@@ -124,23 +120,19 @@ class RecordStore:
         Use this for damaged files, because the content may still be of interest.
         """
         aside = path.with_name(f"{path.name}.damaged-{secrets.token_hex(4)}")
-        try:
+        with of_system("the file cannot be moved aside", RecordsError, location=str(path)):
             # A remaining journal would be rolled back into the next file. Therefore it is deleted first.
             for suffix in (*_BESIDE, ""):
                 with suppress(FileNotFoundError):
                     os.rename(f"{path}{suffix}", f"{aside}{suffix}")
-        except OSError as error:
-            raise RecordsError(f"the file cannot be moved aside: {error.strerror}", location=str(path)) from None
         return aside
 
     @staticmethod
     def discard(path: str | os.PathLike[str]) -> None:
         """Delete the file at ``path``, of any kind, and SQLite's auxiliary files."""
         for suffix in (*_BESIDE, ""):
-            try:
+            with of_system("the file cannot be deleted", RecordsError, location=os.fspath(path)):
                 Path(f"{os.fspath(path)}{suffix}").unlink(missing_ok=True)
-            except OSError as error:
-                raise RecordsError(f"the file cannot be deleted: {error.strerror}", location=os.fspath(path)) from None
 
     def append(self, records: Records, shapes: Shapes, inputs: Sequence[Sequence[NDArray[Any]]] = ()) -> None:
         """Add runs on inputs of ``shapes``, and raw ``inputs``, newest last, all or nothing."""

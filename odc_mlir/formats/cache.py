@@ -6,7 +6,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from odc_mlir.errors import ModelError, OptionError
+from odc_mlir.errors import ModelError, OptionError, of_system
 
 CACHE_VARIABLE = "ODC_CACHE_DIR"
 LIMIT_VARIABLE = "ODC_CACHE_LIMIT_MB"
@@ -46,8 +46,5 @@ def content_digest(source: str | os.PathLike[str] | bytes | bytearray | memoryvi
     """Return the SHA-256 of a file or of bytes, in hexadecimal. Raises ModelError for an unreadable file."""
     if isinstance(source, (bytes, bytearray, memoryview)):
         return hashlib.sha256(source).hexdigest()
-    try:
-        with open(source, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise ModelError(f"cannot read the file: {error.strerror}", location=os.fspath(source)) from None
+    with of_system("cannot read the file", ModelError, location=os.fspath(source)), open(source, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

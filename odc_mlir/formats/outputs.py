@@ -16,7 +16,7 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from odc_mlir.errors import OdcError, OptionError, PackageError, is_passing, parsing
+from odc_mlir.errors import OdcError, OptionError, PackageError, of_system, parsing
 from odc_mlir.formats.cache import cache_folder
 from odc_mlir.formats.kinds import FILE_SUFFIXES, FOLDER, ZIP, OutputKind
 from odc_mlir.formats.manifest import MANIFEST_PATH, digest_of, recognised_files
@@ -30,17 +30,13 @@ def write_file(path: str | os.PathLike[str], *chunks: bytes | bytearray | memory
     Links keep pointing to the file, and permissions stay. Devices and pipes are written directly. A pipe without a
     reader is an error.
     """
-    try:
+    with of_system("the file cannot be written", OdcError, location=os.fspath(path)):
         target = Path(os.path.realpath(path))
         mode = target.stat().st_mode if target.exists() else None
         if mode is not None and not stat.S_ISREG(mode):
             _write_special(target, chunks)
             return
         replace_file(target, chunks, None if mode is None else stat.S_IMODE(mode))
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        passing = isinstance(error, OSError) and is_passing(error)
-        raise OdcError(f"the file cannot be written: {reason}", location=os.fspath(path), passing=passing) from None
 
 
 def _write_special(target: Path, chunks: Sequence[bytes | bytearray | memoryview]) -> None:
@@ -128,7 +124,7 @@ def check_output(
         names = f"{', '.join(others)} or {last}" if others else last
         raise wrong(f"cannot tell the format of {text!r} by its name", hint=f"use {names}")
     target = Path(os.path.realpath(text))
-    try:
+    with of_system("the output cannot be written", wrong, location=text):
         mode = target.stat().st_mode if target.exists() else None
         if mode is not None and any(_would_replace_input(target, kind, item) for item in inputs):
             raise wrong("it is read as well, and would be replaced", location=text, hint=_CHOOSE)
@@ -146,9 +142,6 @@ def check_output(
             if not overwrite and target.stat().st_size and not _is_ours(target, kind):
                 raise wrong(f"the file there is not {kind.name} that odc-mlir wrote", location=text, hint=_HINT)
             _check_parent(target.parent, makes_folders)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise wrong(f"the output cannot be written: {reason}", location=text) from None
 
 
 def write_output(

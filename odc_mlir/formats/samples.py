@@ -26,7 +26,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.errors import InputError, OdcError, OptionError, located, of_extra, parsing
+from odc_mlir.errors import InputError, OdcError, OptionError, located, of_extra, of_system, parsing
 from odc_mlir.formats.kinds import ARRAYS, OWN_MARK, UNKNOWN
 from odc_mlir.formats.outputs import check_output, write_file
 from odc_mlir.formats.quantities import counted
@@ -355,14 +355,11 @@ def _h5py() -> Any:
 
 def read_regular(path: Path, most: int = -1) -> bytes:
     """Return the first ``most`` bytes of a file, by default all. Raises InputError."""
-    try:
+    with of_system("cannot read the data", InputError, location=str(path)):
         if path.exists() and not path.is_file():  # reading a pipe would block
             raise InputError("this is not a regular file", location=str(path), hint="give an .npz, .npy or .h5 file")
         with path.open("rb") as file:
             return file.read(most)
-    except (OSError, ValueError) as error:  # ValueError: a name with a null character
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise InputError(f"cannot read the data: {reason}", location=str(path)) from error
 
 
 def read_raw(prefix: str, tensors: Sequence[tuple[np.dtype[Any], tuple[int, ...]]]) -> list[Array]:

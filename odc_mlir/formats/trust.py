@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from odc_mlir.errors import CacheError, OdcError, OptionError, PackageError
+from odc_mlir.errors import CacheError, OdcError, OptionError, PackageError, of_system
 from odc_mlir.formats.cache import CACHE_VARIABLE, cache_folder
 from odc_mlir.formats.package import PackageFiles
 from odc_mlir.formats.plan import DEFAULT_EXTENSION, SegmentStep
@@ -49,14 +49,12 @@ def write_records(files: PackageFiles) -> None:
         return
     root = cache_folder()
     folder = root / FOLDER
-    try:
+    with of_system("the record cannot be written", CacheError, location=str(folder)):
         if os.path.lexists(folder):
             _check_folder(folder)  # before the next line, which resets permissions
         make_folder(folder, within=root)
         for key in files.compiled_here:
             make_empty_file(folder / key)
-    except OSError as error:
-        raise CacheError(f"the record cannot be written: {error.strerror}", location=str(folder)) from None
     with suppress(OSError):  # another process may be deleting the same records
         records = list(folder.iterdir())
         if len(records) > MAX_RECORDS:

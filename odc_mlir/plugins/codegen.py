@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from odc_mlir.errors import CompileError, MemoryLimitError, OdcError, OptionError, UnsupportedError, is_passing
+from odc_mlir.errors import CompileError, MemoryLimitError, OdcError, OptionError, UnsupportedError, of_system
 from odc_mlir.formats.circle.reader import identify, read_model
 from odc_mlir.formats.kinds import ZIP
 from odc_mlir.formats.outputs import beside_or_in_cache, check_output, is_in_cache, sync_folder
@@ -96,12 +96,9 @@ def generate(
             "the output would overwrite the model itself", location=str(final), hint="name another output"
         )
     check_output(final, OUTPUT, overwrite=overwrite or is_in_cache(final))
-    try:  # on the file system of the output, so that the result can be renamed
+    with of_system("the output cannot be written", CompileError, location=str(final.parent)):
+        # On the file system of the output, so that the result can be renamed.
         folder = Path(tempfile.mkdtemp(prefix=".odc-", dir=final.parent))
-    except OSError as error:
-        raise CompileError(
-            f"the output cannot be written: {error.strerror}", location=str(final.parent), passing=is_passing(error)
-        ) from None
     made = folder / f"output.{source.extension}"
     request = CodegenRequest(
         str(original),
@@ -184,15 +181,11 @@ def _check(source: PluginSource, made: Path) -> None:
 
 
 def _put_in_place(temporary: Path, final: Path) -> None:
-    try:
+    with of_system("the file cannot be moved into place", CompileError, location=str(final)):
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(final)
         sync_folder(final.parent)
-    except OSError as error:
-        raise CompileError(
-            f"the file cannot be moved into place: {error.strerror}", location=str(final), passing=is_passing(error)
-        ) from None
 
 
 def not_for_plugins(target: str, **options: Any) -> None:

@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from odc_mlir.errors import CompileError, OdcError, TimeLimitError, is_passing
+from odc_mlir.errors import CompileError, OdcError, TimeLimitError, of_system
 from odc_mlir.formats.private import read_file
 from odc_mlir.process_limits import Limits, end_group, signal_name
 
@@ -82,7 +82,7 @@ def started(
     others = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "ODC_"))}
     others = others if whole_environment else {}
     with ExitStack() as stack:
-        try:
+        with of_system("the plugin's process cannot be started", CompileError, stage=STAGE):
             temporary = tempfile.TemporaryDirectory(prefix="odc-job-", ignore_cleanup_errors=True)
             folder = Path(stack.enter_context(temporary))
             answer, printed, work = folder / "answer.json", folder / "printed", folder / "work"
@@ -97,10 +97,6 @@ def started(
                     cwd=work,
                     start_new_session=True,
                 )
-        except OSError as error:
-            raise CompileError(
-                f"the plugin's process cannot be started: {error.strerror}", stage=STAGE, passing=is_passing(error)
-            ) from None
         begin = time.monotonic()
         facts = {"answer": str(answer), "seconds": limits.seconds, "memory_bytes": limits.memory_bytes}
         try:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.errors import ModelError, OdcError, UnsupportedError, located
+from odc_mlir.errors import ModelError, OdcError, UnsupportedError, located, of_system
 from odc_mlir.formats.circle.model import (
     EMPTY,
     INDEX_WIDTHS,
@@ -409,7 +409,7 @@ def read_model(source: str | os.PathLike[str] | bytes | bytearray | memoryview) 
 
 
 def _load(path: str) -> memoryview:
-    try:
+    with of_system("the model file cannot be read", ModelError):
         # Without this flag, opening a pipe waits for a writer.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         with open(descriptor, "rb") as file:
@@ -419,9 +419,6 @@ def _load(path: str) -> memoryview:
             if status.st_size >= MAP_BYTES:
                 return memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
             return memoryview(file.read())
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise ModelError(f"the model file cannot be read: {reason}") from None
 
 
 def _read_bytes(data: memoryview) -> Model:

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from odc_mlir.errors import CacheError, CompileError, OdcError, is_passing
+from odc_mlir.errors import CacheError, CompileError, OdcError, of_system
 from odc_mlir.formats import private
 from odc_mlir.formats.cache import RECORDS_FILE
 from odc_mlir.formats.kinds import MODEL, ZIP
@@ -279,23 +279,19 @@ class Artefacts:
 
     def commit(self, key: str, work: Path, result: JobResult) -> Artefact:
         """Store the contents of ``work`` as the result for ``key``. On failure, raise OdcError and store nothing."""
+        failure = "the result cannot be cached"
         try:
-            files = {file.name: private.digest_file(file) for file in sorted(work.iterdir()) if file.is_file()}
-            document = {"schema_version": SCHEMA_VERSION, "key": key, "files": files, "result": asdict(result)}
-            for name in files:
-                with (work / name).open("rb") as stream:
-                    os.fsync(stream.fileno())
-            private.write_file(work / RECORD_NAME, json.dumps(document, indent=1).encode())
-            self._put(work, self.folder / key)
-            sync_folder(self.folder)
+            with of_system(failure, CompileError, location=str(self.folder)):
+                files = {file.name: private.digest_file(file) for file in sorted(work.iterdir()) if file.is_file()}
+                document = {"schema_version": SCHEMA_VERSION, "key": key, "files": files, "result": asdict(result)}
+                for name in files:
+                    with (work / name).open("rb") as stream:
+                        os.fsync(stream.fileno())
+                private.write_file(work / RECORD_NAME, json.dumps(document, indent=1).encode())
+                self._put(work, self.folder / key)
+                sync_folder(self.folder)
         except CacheError as error:
-            raise CompileError(
-                f"the result cannot be cached: {error.message}", location=error.location, passing=error.passing
-            ) from None
-        except OSError as error:
-            raise CompileError(
-                f"the result cannot be cached: {error.strerror}", location=str(self.folder), passing=is_passing(error)
-            ) from None
+            raise CompileError(f"{failure}: {error.message}", location=error.location, passing=error.passing) from None
         return Artefact(self.folder / key, result, frozenset(files), _identity(self.folder / key))
 
     def _put(self, work: Path, place: Path) -> None:
