@@ -57,10 +57,10 @@ UNIVERSE = Universe(
 class OdcContext(Context):
     """Context that creates the class of a circle operator when text first names the operator.
 
-    ``deadline``: time limit of passes, or None. ``progress`` is called with the progress of passes. ``verify_each``:
-        verify modules after every pass, not only after every stage. ``tilings``: tilings found so far, which
-        ``remember`` keeps in the cache. ``before``: inserted passes, by the name of the pass that follows them.
-        ``validator``: validation of pipelines.
+    ``deadline``: time limit of passes, or None. ``progress`` is called with activity, finished steps, and total or
+        None. ``verify_each``: verify modules after every pass, not only after every stage. ``tilings``: tilings found
+        so far, which ``remember`` keeps in the user's cache. ``before``: inserted passes, by the name of the pass that
+        follows them. ``validator``: validation of pipelines.
     """
 
     deadline: Deadline | None = None
@@ -136,10 +136,8 @@ def make_context(
 ) -> OdcContext:
     """Return a context with our dialects and the xDSL dialects that our IR uses, all loaded on first use.
 
-    ``time_limit``: seconds from now after which passes raise TimeLimitError. ``progress`` is called with activity,
-        finished steps, and total or None. ``verify_each``: verify after every pass, like the variable
-        ODC_VERIFY_EACH=1.
-    ``remember``: use the user's cache of tilings. ``before``: inserted passes, by the name of the pass that follows.
+    ``time_limit``: seconds from now after which passes raise TimeLimitError. The variable ODC_VERIFY_EACH=1 has the
+        effect of ``verify_each``. Other options: see :class:`OdcContext`.
     """
     context = OdcContext(allow_unregistered=allow_unregistered)
     context.deadline = None if time_limit is None else Deadline(time_limit)

@@ -41,7 +41,7 @@ def gru(node: Node) -> Execute:
             )
         check_elements(node, (*x.shape[:2], units), "float32")
         out = np.empty((*x.shape[:2], units), np.float32)
-        (last,) = through_time(cell_of(operands), x, (state,), out)
+        (last,) = through_time(cell_of(operands), [x], (state,), out)
         if declared is not None and len(declared) == 2:
             return [last.copy()]
         return [out if whole else last[None].copy()]

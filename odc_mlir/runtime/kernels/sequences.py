@@ -43,27 +43,19 @@ class Cell(Protocol):
 
 
 def through_time(
-    cell: Cell, x: Array, state: tuple[Array, ...], out: Array, *, aux: Array | None = None, backward: bool = False
+    cell: Cell, given: Sequence[Array], state: tuple[Array, ...], out: Array, *, backward: bool = False
 ) -> tuple[Array, ...]:
-    """Run ``cell`` over ``x [T, N, I]``, write outputs to ``out [T, N, O]`` and return the last state."""
-    steps, batch = x.shape[:2]
+    """Run ``cell`` over inputs ``given [T, N, ·]``, write outputs to ``out [T, N, O]`` and return the last state."""
+    steps, batch = given[0].shape[:2]
     if not batch:
         return state
-    width = cell.inputs(x[:0].reshape(0, x.shape[2]), None if aux is None else aux[:0].reshape(0, aux.shape[2])).shape[
-        1
-    ]
-    places = list(
-        parts((batch, width), (1,), BLOCK_ELEMENTS, (2, 1))
-    )  # at least two rows, as numpy sums a single row in another order
+    width = cell.inputs(*(x[:0].reshape(0, x.shape[2]) for x in given)).shape[1]
+    # At least two rows, as numpy sums a single row in another order.
+    places = list(parts((batch, width), (1,), BLOCK_ELEMENTS, (2, 1)))
     if len(places) > 1:
         ends = [
             through_time(
-                cell,
-                x[:, rows],
-                tuple(array[rows] for array in state),
-                out[:, rows],
-                aux=None if aux is None else aux[:, rows],
-                backward=backward,
+                cell, [x[:, rows] for x in given], tuple(x[rows] for x in state), out[:, rows], backward=backward
             )
             for rows, _ in places
         ]
@@ -72,9 +64,8 @@ def through_time(
     order = range(steps)[::-1] if backward else range(steps)
     for start in range(0, steps, block):
         times = order[start : start + block]
-        rows = x[times].reshape(-1, x.shape[2])
-        more = None if aux is None else aux[times].reshape(-1, aux.shape[2])
-        for time, inputs in zip(times, cell.inputs(rows, more).reshape(len(times), batch, width), strict=True):
+        sums = cell.inputs(*(x[times].reshape(-1, x.shape[2]) for x in given))
+        for time, inputs in zip(times, sums.reshape(len(times), batch, width), strict=True):
             state = cell.step(inputs, state)
             out[time] = state[0]
     return state
@@ -105,7 +96,8 @@ class RecurrentLayer:
         out = np.empty(shape, node.results[0].info.numpy)
         states = [state_of(node, name, operands, x.shape[1], size, zero) for name, size, zero in self._states]
         contents = tuple(part for _, part in states)
-        found = through_time(self._cell_of(operands), x, contents, out, aux=aux, backward=backward)
+        given = [x] if aux is None else [x, aux]
+        found = through_time(self._cell_of(operands), given, contents, out, backward=backward)
         for (whole, _), new in zip(states, found, strict=True):
             keep(whole, new)
         return out
