@@ -36,7 +36,7 @@ LINE_BUDGETS = {
     "dialects": 4_470,
     "simulator": 3_940,
     "runtime/reporting": 3_560,
-    TOP_LEVEL: 4_505,
+    TOP_LEVEL: 4_515,
     "transforms/partition": 3_680,
     "isa": 2_940,
     "runtime": 2_605,
