@@ -115,6 +115,9 @@ DYNAMIC = {
     "joined": (Fn(lambda m, x: torch.cat([x, torch.zeros(x.shape[0], 4, 1)], 2)), {0}),
     "ends": (Fn(lambda m, x: x[:, :, -2:] + x[:, :, :2]), {2}),
     "attention": (Fn(lambda m, x: m.parts[0](x, x, x)[0], nn.MultiheadAttention(6, 2, batch_first=True)), {0, 1}),
+    "pools": (Fn(lambda m, x: F.max_pool2d(F.avg_pool2d(x[:, None], 2, 1, 1), 3) + F.adaptive_avg_pool2d(x, 2)), {0}),
+    "resize": (Fn(lambda m, x: m.parts[0](F.interpolate(x, scale_factor=2)), nn.ConvTranspose1d(4, 2, 3, 2)), {0}),
+    "heads": (Fn(lambda m, x: F.scaled_dot_product_attention(*[x[:, None]] * 3, is_causal=True).var(2)), {0}),
 }
 
 

@@ -228,7 +228,7 @@ def variance(
 ) -> Any:
     """Return the mean squared difference from the mean, with PyTorch's correction of the divisor."""
     axes = _axes(g, x, dim)
-    count = math.prod(g.static(x)[axis] for axis in axes)
+    count = math.prod(g.static(x, *axes))
     taken = float(unbiased) if correction is None else float(correction)
     mean = g("MEAN", x, axes, keep_dims=True)
     spread = g("MEAN", g("SQUARED_DIFFERENCE", x, mean), axes, keep_dims=keepdim)
@@ -272,7 +272,7 @@ def top_k(g: Builder, x: V, k: int, dim: int = -1, largest: bool = True, sorted:
 
 def sort(g: Builder, x: V, dim: int = -1, descending: bool = False, stable: bool | None = True) -> Any:
     """Sort, as the top k of all elements."""
-    return top_k(g, x, g.static(x)[dim], dim, descending)
+    return top_k(g, x, g.static(x, dim)[0], dim, descending)
 
 
 _TESTS = {"eq": "EQUAL", "ne": "NOT_EQUAL", "lt": "LESS", "le": "LESS_EQUAL", "gt": "GREATER", "ge": "GREATER_EQUAL"}

@@ -202,9 +202,10 @@ class Builder:
     def rank(self, value: SSAValue) -> int:
         return len(self.shape(value) or ())
 
-    def static(self, value: SSAValue) -> tuple[int, ...]:
-        """Return the shape of a tensor. Raises UnsupportedError if an extent is known only at run time."""
+    def static(self, value: SSAValue, *axes: int) -> tuple[int, ...]:
+        """Return the extents of axes (default: all). Raises UnsupportedError for extents known only at run time."""
         shape = self.shape(value) or ()
+        shape = tuple(shape[axis] for axis in axes) if axes else shape
         known = tuple(extent for extent in shape if extent is not None)
         if len(known) < len(shape):
             raise UnsupportedError("this operator needs static shapes", hint="export it without dynamic_shapes")

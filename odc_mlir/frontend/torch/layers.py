@@ -146,13 +146,17 @@ def _joined(g: Builder, parts: Sequence[V]) -> V:
     return parts[0] if len(parts) == 1 else g("CONCATENATION", *parts, axis=g.rank(parts[0]) - 1)
 
 
+def _sizes(g: Builder, image: V) -> tuple[int, ...]:
+    return g.static(image, *range(1, g.rank(image) - 1))
+
+
 def _transposed(
     g: Builder, image: V, weight: V, bias: V | None, windows: ImageWindows, extra: Ints, groups: int
 ) -> Any:
     spans = windows.spans
     if any(step > 1 for step in windows.dilations):
         weight = g("DILATE", weight, [1, 1, *windows.dilations], g.number(0, "float32"))
-    sizes, rank = g.static(image)[1:-1], len(spans)
+    sizes, rank = _sizes(g, image), len(spans)
     axes = list(zip(sizes, spans, windows.strides, windows.pads, extra, strict=True))
     wanted = [(size - 1) * stride - 2 * pad + span + more for size, span, stride, pad, more in axes]
     same = wanted == [size * stride for size, _, stride, _, _ in axes] and all(
@@ -201,7 +205,7 @@ def max_pool(
     simple = rank == 2 and windows.spans == list(windows.taps)
 
     def pool(image: V) -> Any:
-        sizes = g.static(image)[1:-1]
+        sizes = _sizes(g, image)
         if simple and not ceil and windows.are_same(sizes):
             return _pool(g, "MAX_POOL_2D", image, windows, True)
         image = padded(g, image, windows.around(windows.ends(sizes, ceil)), _LOWEST)
@@ -221,7 +225,7 @@ def average_pool(
     windows = ImageWindows.of(len(kernel), kernel, stride or kernel, padding, 1)
 
     def pool(image: V) -> Any:
-        sizes, flat = g.static(image)[1:-1], len(kernel) == 2
+        sizes, flat = _sizes(g, image), len(kernel) == 2
         if flat and not (ceil or count_padding or divisor) and windows.are_same(sizes):
             return _pool(g, "AVERAGE_POOL_2D", image, windows, True)
         ends = windows.ends(sizes, ceil)
@@ -263,9 +267,9 @@ def adaptive_average(g: Builder, x: V, output_size: Sequence[int | None]) -> Any
     rank, first = len(output_size), g.rank(x) - len(output_size)
     if all(size == 1 for size in output_size):
         if rank == 2 and _keeps_codes(g.node):
-            return average_pool(g, x, g.static(x)[first:])  # rounded once, unlike codes of MEAN
+            return average_pool(g, x, g.static(x, -2, -1))  # rounded once, unlike codes of MEAN
         return g("MEAN", x, list(range(first, g.rank(x))), keep_dims=True)
-    sizes = g.static(x)[first:]
+    sizes = g.static(x, *range(first, g.rank(x)))
     wanted = [old if new is None else new for old, new in zip(sizes, output_size, strict=True)]
     if rank == 2 and all(old % new == 0 for old, new in zip(sizes, wanted, strict=True)):
         return average_pool(g, x, [old // new for old, new in zip(sizes, wanted, strict=True)])
@@ -286,7 +290,7 @@ def _keeps_codes(node: Any) -> bool:
 def adaptive_maximum(g: Builder, x: V, output_size: Ints) -> Any:
     """Return the largest elements of parts of an image, axis by axis."""
     for place, new in enumerate(output_size):
-        axis, old = g.rank(x) - len(output_size) + place, g.static(x)[place - len(output_size)]
+        axis, old = g.rank(x) - len(output_size) + place, g.static(x, place - len(output_size))[0]
         largest = []
         for begin, end in _parts(old, new):
             begins, lengths = [0] * g.rank(x), [-1] * g.rank(x)
@@ -335,12 +339,12 @@ def attention(
 ) -> Any:
     """Convert scaled dot-product attention."""
     if options.get("enable_gqa"):
-        key, value = (_repeated_heads(g, item, g.static(query)[-3]) for item in (key, value))
+        key, value = (_repeated_heads(g, item, g.static(query, -3)[0]) for item in (key, value))
     scale = options.get("scale")
-    factor = 1 / math.sqrt(g.static(query)[-1]) if scale is None else scale
+    factor = 1 / math.sqrt(g.static(query, -1)[0]) if scale is None else scale
     scores = g("BATCH_MATMUL", g("MUL", query, factor), key, adjoint_rhs=True)
     if causal:
-        mask = g.constant(np.tri(*g.static(scores)[-2:], dtype=np.bool_))
+        mask = g.constant(np.tri(*g.static(scores, -2, -1), dtype=np.bool_))
     if mask is not None and g.dtype(mask) == "bool":
         array = g.array(mask)
         if array is None:
@@ -353,7 +357,7 @@ def attention(
 
 def _repeated_heads(g: Builder, x: V, heads: int) -> V:
     *batch, length, width = g.dims(x)
-    count = g.static(x)[-3] if isinstance(batch[-1], int) else heads
+    count = batch[-1] if isinstance(batch[-1], int) else heads
     many = g.broadcast(g.reshape(x, [*batch, 1, length, width]), [*batch, heads // count, length, width])
     return x if count == heads else g.reshape(many, [*batch[:-1], heads, length, width])
 
@@ -445,7 +449,7 @@ def resize(mode: str) -> Pattern:
 
     def pattern(g: Builder, x: V, output_size: Any, *rest: Any) -> Any:
         corners, scales = len(rest) == 2 and bool(rest[0]), rest[-1]
-        old = g.static(x)[2:]
+        old = g.static(x, *range(2, g.rank(x)))
         new = list(output_size or (math.floor(n * f) for n, f in zip(old, scales, strict=True)))
         exact = output_size or all(n * f == m for n, f, m in zip(old, scales, new, strict=True))
         name = {"bilinear": "RESIZE_BILINEAR", "nearest": "RESIZE_NEAREST_NEIGHBOR"}.get(mode)

@@ -118,7 +118,7 @@ def pad(g: Builder, x: V, pads: Ints, value: float = 0) -> Any:
     pairs = _pairs(g.rank(x), pads)
     for axis, (low, high) in enumerate(pairs):
         if low < 0 or high < 0:
-            x = cut(g, x, axis, max(-low, 0), g.static(x)[axis] - max(-high, 0))
+            x = cut(g, x, axis, max(-low, 0), g.static(x, axis)[0] - max(-high, 0))
     return padded(g, x, [(max(low, 0), max(high, 0)) for low, high in pairs], value)
 
 
@@ -264,16 +264,16 @@ def scatter(g: Builder, x: V, dim: int, index: V, source: Any, reduce: str = "",
 
 def slice_scatter(g: Builder, x: V, source: V, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
     """Replace a slice."""
-    axis, first, source = dim % g.rank(x), _limit(g.static(x)[dim], start, 0), g.cast(source, g.dtype(x))
+    axis, first, source = dim % g.rank(x), _limit(g.static(x, dim)[0], start, 0), g.cast(source, g.dtype(x))
     if step == 1:
         return _update(g, x, source, axis, first)
-    places = np.arange(first, first + step * g.static(source)[axis], step, dtype=np.int32)
+    places = np.arange(first, first + step * g.static(source, axis)[0], step, dtype=np.int32)
     return index_put(g, x, [*[None] * axis, g.constant(places)], source)
 
 
 def select_scatter(g: Builder, x: V, source: V, dim: int, index: Extent) -> Any:
     """Replace one entry of an axis."""
-    place = index % g.static(x)[dim] if isinstance(index, int) else index
+    place = index % g.static(x, dim)[0] if isinstance(index, int) else index
     return _update(g, x, unsqueeze(g, g.cast(source, g.dtype(x)), dim % g.rank(x)), dim % g.rank(x), place)
 
 
@@ -300,7 +300,7 @@ def diagonal(g: Builder, x: V, offset: int = 0, dim1: int = 0, dim2: int = 1) ->
 def unfold(g: Builder, x: V, dim: int, size: int, step: int) -> Any:
     """Return windows along one axis."""
     axis, rank = dim % g.rank(x), g.rank(x)
-    starts = np.arange(0, g.static(x)[axis] - size + 1, step)
+    starts = np.arange(0, g.static(x, axis)[0] - size + 1, step)
     taken = g("GATHER", x, np.add.outer(starts, np.arange(size)).astype(np.int32), axis=axis)
     return g.transpose(taken, [*range(axis + 1), *range(axis + 2, rank + 1), axis + 1])
 
