@@ -143,7 +143,7 @@ def verify_transpose_conv(node: Node) -> None:
         )
 
 
-_op = OperatorFamily(__name__)
+_op = OperatorFamily(__name__, macs="product")
 _volume = replace(_op, verify="infer.volume:verify_volume", kernels="volume")
 
 SPECS = (
@@ -153,7 +153,6 @@ SPECS = (
         "2-D convolution of images [N, H, W, C] with filters [O, kh, kw, I], in C / I groups",
         version=8,
         quant=product(axis=0),
-        macs="product",
     ),
     _op(
         "DEPTHWISE_CONV_2D",
@@ -161,7 +160,6 @@ SPECS = (
         "2-D convolution of each channel with its own filters [1, kh, kw, C*M]",
         version=7,
         quant=product(axis=3),
-        macs="product",
     ),
     _op(
         "TRANSPOSE_CONV",
@@ -178,7 +176,6 @@ SPECS = (
         "convolution of NDHWC volumes with filters [kd, kh, kw, I, O]",
         quant=product(axis=4),
         infer="infer.volume:conv_3d",
-        macs="product",
     ),
     _volume(
         "CONV_3D_TRANSPOSE",
@@ -197,7 +194,6 @@ SPECS = (
         version=14,
         quant=product(axis=0),
         verify="shapes",
-        macs="product",
         kernels="fully_connected",
     ),
 )

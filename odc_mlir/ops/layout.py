@@ -123,10 +123,7 @@ def mirror_pad(node: Node) -> list[ResultType]:
 
 def mirror_edge(node: Node) -> int:
     """Return the number of elements at each end that are not repeated: 1 for reflect, 0 for symmetric."""
-    mode = common.option(node, "mode")
-    if mode not in ("reflect", "symmetric"):
-        raise node.error(f"mode is {mode!r}; allowed are reflect, symmetric")
-    return 1 if mode == "reflect" else 0
+    return int(common.choice(node, "mode", "reflect", "symmetric") == "reflect")
 
 
 def check_mirror(node: Node, axis: int, size: int | None, pads: Sequence[int], edge: int) -> None:

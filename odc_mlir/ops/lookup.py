@@ -64,10 +64,7 @@ def lsh_projection(node: Node) -> list[ResultType]:
 
 def is_dense(node: Node) -> bool:
     """Return whether an LSH_PROJECTION is dense. Raises ModelError for unknown types."""
-    kind = common.option(node, "type")
-    if kind not in ("dense", "sparse"):
-        raise node.error(f"type is {kind!r}; allowed are sparse, dense")
-    return bool(kind == "dense")
+    return common.choice(node, "type", "sparse", "dense") == "dense"
 
 
 def skip_gram(node: Node) -> list[ResultType]:

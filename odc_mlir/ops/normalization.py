@@ -28,7 +28,7 @@ def verify_local_response_normalization(node: Node) -> None:
             raise node.error(f"{name} is {option(node, name)}; it must be finite")
 
 
-_op = OperatorFamily(__name__)
+_op = OperatorFamily(__name__, infer="infer.common:unary", verify="own")
 
 SPECS = (
     _op(
@@ -38,14 +38,10 @@ SPECS = (
         options="L2NormOptions",
         version=2,
         quant=fixed("l2_normalization"),
-        infer="infer.common:unary",
-        verify="own",
     ),
     _op(
         "LOCAL_RESPONSE_NORMALIZATION",
         "input",
         "channels divided by a power of the energy of adjacent channels",
-        infer="infer.common:unary",
-        verify="own",
     ),
 )

@@ -503,6 +503,16 @@ CASES: dict[str, tuple[tuple[str, ...], str, str]] = {
         for name, storage in (("add", "ui8"), ("sub", "i8"), ("mul", "i8"), ("maximum", "i16"), ("minimum", "i16"))
     },
     **{
+        f"{name}-{divisor}": (
+            (whole("i16"),),
+            cast("a", whole("i16"), whole("i32"))
+            + f"%k = circle.const [{divisor}] : tensor<1xi32>\n"
+            + call(name, [("%a", whole("i32")), ("%k", "tensor<1xi32>")], whole("i32")),
+            whole("i32"),
+        )
+        for name, divisor in (("floor_div", 1), ("floor_div", 64), ("floor_mod", 7), ("floor_mod", 23_000))
+    },
+    **{
         f"cast-{kind}-{target}": (
             (whole(source),),
             cast("y", whole(source), whole(target)),

@@ -40,6 +40,14 @@ add, sub, mul = (partial(_ends, function) for function in (operator.add, operato
 maximum, minimum = partial(_ends, max), partial(_ends, min)
 
 
+def floor_div(node: Node) -> Interval | None:
+    """Bound quotients by positive divisors, and remainders."""
+    smallest, largest = bounds_of(node.operand(1))
+    if smallest < 1:
+        return None
+    return _ends(operator.floordiv, node) if node.spec.name == "FLOOR_DIV" else (0, largest - 1)
+
+
 def place(node: Node) -> Interval | None:
     """Bound an index along the axis in operand 1."""
     sizes, axis = node.operand(0).shape, static_int(node, 1)

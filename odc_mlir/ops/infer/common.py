@@ -291,15 +291,15 @@ def window_options(node: Node, *, dilated: bool = True) -> WindowOptions:
     """Return stride, dilation and padding of a convolution or pool. Raises ModelError for invalid values."""
     names = [("stride_h", "stride_w"), ("dilation_h_factor", "dilation_w_factor")]
     pairs = [(positive(node, y), positive(node, x)) for y, x in names[: 2 if dilated else 1]]
-    return WindowOptions(pairs[0], pairs[1] if dilated else (1, 1), padding_of(node))
+    return WindowOptions(pairs[0], pairs[1] if dilated else (1, 1), choice(node, "padding", "same", "valid"))
 
 
-def padding_of(node: Node) -> str:
-    """Return the option ``padding``. Raises ModelError unless it is ``same`` or ``valid``."""
-    padding: str = option(node, "padding")
-    if padding not in ("same", "valid"):
-        raise node.error(f"padding is {padding!r}; allowed are same, valid")
-    return padding
+def choice(node: Node, name: str, *allowed: str) -> str:
+    """Return the option ``name``. Raises ModelError unless it is one of ``allowed``."""
+    value: str = option(node, name)
+    if value not in allowed:
+        raise node.error(f"{name} is {value!r}; allowed are {', '.join(allowed)}")
+    return value
 
 
 def place_window(

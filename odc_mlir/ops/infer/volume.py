@@ -25,7 +25,7 @@ def volume_options(node: Node) -> VolumeOptions:
         (common.positive(node, form % "d"), common.positive(node, form % "h"), common.positive(node, form % "w"))
         for form in ("stride_%s", "dilation_%s_factor")
     )
-    return VolumeOptions(stride, dilation, common.padding_of(node))
+    return VolumeOptions(stride, dilation, common.choice(node, "padding", "same", "valid"))
 
 
 def place_volume_window(

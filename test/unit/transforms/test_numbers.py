@@ -37,17 +37,25 @@ def each_index() -> NDArray[np.int8]:
     return scores
 
 
-def test_numbers_of_16_bits_are_true_unless_zero() -> None:
-    number, truths = "tensor<65536xi16>", "tensor<65536xi1>"
+@pytest.mark.parametrize("divisor", [1, 2, 3, 7, 10, 128, 181, 4095, 16_384, 23_987])
+def test_all_16_bit_numbers_are_divided_and_made_truths(divisor: int) -> None:
+    wide, number, truths = "tensor<65536xi32>", "tensor<65536xi16>", "tensor<65536xi1>"
     text = f"""
-    func.func @main(%x: {number}) -> {truths} {{
-      %t = circle.cast(%x) {{in_data_type = int16, out_data_type = bool}} : ({number}) -> {truths}
-      func.return %t : {truths}
+    func.func @main(%x: {number}) -> ({wide}, {wide}, {truths}) {{
+      %k = circle.const [{divisor}] : {ONE}
+      %c = circle.cast(%x) {{in_data_type = int16, out_data_type = int32}} : ({number}) -> {wide}
+      %q = circle.floor_div(%c, %k) : ({wide}, {ONE}) -> {wide}
+      %r = circle.floor_mod(%c, %k) : ({wide}, {ONE}) -> {wide}
+      %t = circle.cast(%c) {{in_data_type = int32, out_data_type = bool}} : ({wide}) -> {truths}
+      func.return %q, %r, %t : {wide}, {wide}, {truths}
     }}"""
     module, codes = parse_module(make_context(), text), np.arange(-(1 << 15), 1 << 15, dtype=np.int16)
     pipelines.run(make_context(), module, "npu", options=[NpuChooseSegmentsPass("supported")])
     assert not [reason_of(op) for op in operators(module) if reason_of(op)]
-    np.testing.assert_array_equal(run_module(module, [codes])[0], codes != 0)
+    quotients, remainders, found = run_module(module, [codes])
+    np.testing.assert_array_equal(quotients, codes.astype(np.int32) // divisor)
+    np.testing.assert_array_equal(remainders, codes.astype(np.int32) % divisor)
+    np.testing.assert_array_equal(found, codes != 0)
 
 
 BOUNDED = {
@@ -56,8 +64,11 @@ BOUNDED = {
     "%y = circle.mul(%i, %k) : (tensor<4xi32>, tensor<1xi32>) -> tensor<4xi32>": (-32, 0),
     "%y = circle.maximum(%i, %three) : (tensor<4xi32>, tensor<1xi32>) -> tensor<4xi32>": (3, 8),
     "%y = circle.minimum(%i, %three) : (tensor<4xi32>, tensor<1xi32>) -> tensor<4xi32>": (0, 3),
+    "%y = circle.floor_div(%i, %three) : (tensor<4xi32>, tensor<1xi32>) -> tensor<4xi32>": (0, 2),
+    "%y = circle.floor_mod(%i, %three) : (tensor<4xi32>, tensor<1xi32>) -> tensor<4xi32>": (0, 2),
     "%y = circle.select_v2(%c, %i, %k) : (tensor<4xi1>, tensor<4xi32>, tensor<1xi32>) -> tensor<4xi32>": (-4, 8),
     "%y = circle.reverse_v2(%i, %zero) : (tensor<4xi32>, tensor<1xi32>) -> tensor<4xi32>": (0, 8),
+    "%y = circle.floor_div(%i, %k) : (tensor<4xi32>, tensor<1xi32>) -> tensor<4xi32>": None,
     "%y = circle.mul(%i, %large) : (tensor<4xi32>, tensor<1xi32>) -> tensor<4xi32>": None,
     "%y = circle.add(%i, %k) {activation = relu} : (tensor<4xi32>, tensor<1xi32>) -> tensor<4xi32>": None,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from odc_mlir.dialects import npu
-from odc_mlir.dialects.circle_types import tensor_type
+from odc_mlir.dialects.circle_types import BlobAttr, tensor_type
 from odc_mlir.numerics.elementwise import AddParams
 from odc_mlir.ops.spec import Node, QuantParams
 from odc_mlir.transforms.npu.lowering.site import UNIT, Benefit, LowerToNpu, Site, product, sum_of
@@ -25,6 +25,25 @@ class LowerNumbers(LowerToNpu):
             site.finish(product(a, b, site.result_type, (0, 0, 0), UNIT, clamp))
         else:
             site.finish(sum_of(kind, a, b, site.result_type, AddParams(0, 0, 0, 0, *UNIT, *UNIT, *UNIT, *clamp)))
+
+
+class LowerFloorDivision(LowerToNpu):
+    """Lower division by ``c`` to the nearest integer to ``(2 * x - (c - 1)) / (2 * c)``, which is never a tie.
+
+    The remainder is ``x - c * quotient``.
+    """
+
+    operators = ("FLOOR_DIV", "FLOOR_MOD")
+
+    def rewrite(self, site: Site) -> None:
+        x, divisor, clamp = site.operand(0), int(site.info(1).array().flat[0]), npu.code_range("int32")
+        offset = site.emit(npu.ConstantOp(BlobAttr.of((divisor - 1).to_bytes(4, "little")), tensor_type("int32", (1,))))
+        params = AddParams(0, 0, 0, 1, *UNIT, 1 << 30, 0, round((1 << 30) / divisor), 0, *clamp)
+        found = sum_of(npu.ElementwiseKind.SUB, x, offset, x.type, params)
+        if site.node.spec.name == "FLOOR_MOD":
+            params = AddParams(0, 0, 0, 0, *UNIT, divisor << 15, 16, *UNIT, *clamp)
+            found = sum_of(npu.ElementwiseKind.SUB, x, site.emit(found), x.type, params)
+        site.finish(found)
 
 
 class LowerCast(LowerToNpu):

@@ -256,6 +256,17 @@ def bounded(node: Node, _: PlacementLimits) -> str | None:
     return f"values of {result.name!r} from {low} to {high} exceed {'16 bits' if most >> 15 else result.dtype}"
 
 
+@rule("divisor")
+def divisor(node: Node, _: PlacementLimits) -> str | None:
+    """The divisor is one positive constant, and quotients have 16 bits and a single exact rounding."""
+    tensor = node.operand(1)
+    if not tensor.is_const or math.prod(tensor.static_shape) != 1 or (value := int(tensor.array().flat[0])) < 1:
+        return f"{tensor.name!r} is not a positive constant"
+    low, high = bounds_of(node.operand(0))
+    fits, exact = -1 << 15 <= low // value <= high // value < 1 << 15, (2 * max(-low, high) + value) * value < 1 << 31
+    return None if fits and exact else f"values from {low} to {high} are divided by {value}"
+
+
 def quant_text(quant: QuantParams | None) -> str:
     """Return a scale and zero point as text, or the reason why there is no single pair."""
     if quant is None:

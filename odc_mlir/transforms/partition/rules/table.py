@@ -202,6 +202,9 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
     "SUB": _ARITHMETIC,
     "MUL": _ARITHMETIC,
     "SQUARED_DIFFERENCE": _CODE_ARITHMETIC,
+    **dict.fromkeys(
+        ("FLOOR_DIV", "FLOOR_MOD"), (check.types("int32"), check.broadcastable, check.divisor, check.bounded)
+    ),
     "CAST": (_NUMBERS, check.quantised_or_plain, check.bounded),
     "MAXIMUM": _SELECTION,
     "MINIMUM": _SELECTION,
