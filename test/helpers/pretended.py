@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -14,7 +15,7 @@ from odc_mlir.formats.circle.model import Model
 from odc_mlir.runtime import Session
 from odc_mlir.runtime.auto.artefacts import Artefacts, JobResult
 from odc_mlir.runtime.auto.jobs import Ending, Job, Milestone
-from odc_mlir.runtime.auto.settings import Level, Phase
+from odc_mlir.runtime.auto.settings import DEFAULTS, AutoSettings, Level, Phase, read_settings
 
 Array = np.ndarray[Any, Any]
 SETTINGS = {"OnDeviceCompilation": "1", "ODC_RECORDS": "2", "ODC_TARGET": "npu-256"}
@@ -28,6 +29,12 @@ def subtract_model(signature: tuple[int, ...] | None = None) -> Model:
     a, b, out = (builder.tensor(name, SHAPE, signature=signature) for name in ("a", "b", "out"))
     builder.operator("SUB", [a, b], [out])
     return builder.finish([a, b], [out])
+
+
+def settings_in(folder: Path, **changes: Any) -> AutoSettings:
+    """The default settings of compile processes, with their results in ``folder``."""
+    found = read_settings(lambda key, _default: DEFAULTS[key], lambda key, _default: DEFAULTS[key] == "1")
+    return replace(found, **{"folder": folder, **changes})
 
 
 class Pretended:
@@ -52,7 +59,7 @@ class Pretended:
         for step in (Milestone.STARTED, Milestone.QUANTIZING, Milestone.QUANTIZED, Milestone.COMPILING, Milestone.DONE):
             if not self.job.quantized or step not in (Milestone.QUANTIZING, Milestone.QUANTIZED):
                 self._tell({"step": step})
-        artefacts = Artefacts(Path(self.job.folder))
+        artefacts = Artefacts(self.job.settings.folder)
         work = artefacts.new_folder(self.job.key)
         if Pretended.result.level is not None:
             (work / "model.circle").write_bytes(Pretended.model)

@@ -466,7 +466,7 @@ class AutoCompiler:
         package = None if is_direct or not has_own_shapes else original.package
         return Job(
             key=track.key,
-            folder=str(settings.folder),
+            settings=settings,
             model=str(model.absolute()),
             digest=digest,
             records=str(self.recorder.location.path),
@@ -477,14 +477,6 @@ class AutoCompiler:
             target=list(self._aim.facts),
             twin=self._aim.twin[0] if self._aim.twin else None,
             competitor=self._aim.competitor[0] if is_direct and self._aim.competitor else None,
-            scheme=settings.scheme,
-            metric=settings.metric,
-            limit=settings.limit,
-            preference=int(settings.preference),
-            seconds=settings.timeout_seconds,
-            memory_bytes=settings.memory_bytes,
-            cache_bytes=settings.cache_bytes,
-            processes=settings.processes,
             shapes=shapes,
             fixed_shapes=None if has_own_shapes else shapes,
             package=None if package is None else str(package.absolute()),

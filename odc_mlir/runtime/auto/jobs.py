@@ -23,9 +23,10 @@ from odc_mlir._version import __version__
 from odc_mlir.calibration.recorded import Shapes
 from odc_mlir.errors import CompileError, is_passing
 from odc_mlir.plugins.isolation import isolated_command, isolated_environment
+from odc_mlir.plugins.request import Preference
 from odc_mlir.process_limits import ONE_BLAS_THREAD, end_group, signal_name
 from odc_mlir.runtime.auto.artefacts import PASSING, Artefacts, is_final, make_key, try_lock, unlock
-from odc_mlir.runtime.auto.settings import AutoSettings, Phase
+from odc_mlir.runtime.auto.settings import AutoSettings, Phase, Trigger
 from odc_mlir.runtime.forks import mend_after_fork
 
 # Time after the deadline at which a worker is killed. A worker ends by itself if it does not hang in compiled code.
@@ -81,24 +82,17 @@ class Job:
         accepted (0: always). ``verdict``: the verdict of a quantised ``model``. ``direct``: compile the float model.
         ``rival``: the active package (None: host kernels run the model). With ``must_be_faster``, the result must be
         faster than it. ``twin``: plugin for native code that answers instead of a simulator, or None. ``competitor``:
-        plugin that must generate slower code, or None. ``processes``: most simultaneous processes.
+        plugin that must generate slower code, or None.
     """
 
     key: str
-    folder: str
+    settings: AutoSettings
     model: str
     digest: str
     records: str
     quantized: bool
     plugin: str
     machine: str | None
-    scheme: str | None
-    metric: str | None
-    limit: float | None
-    preference: int
-    seconds: float
-    memory_bytes: int
-    cache_bytes: int
     shapes: list[list[int]] = field(default_factory=list)
     fixed_shapes: list[list[int]] | None = None
     package: str | None = None
@@ -112,31 +106,33 @@ class Job:
     must_be_faster: bool = False
     twin: str | None = None
     competitor: str | None = None
-    processes: int = 1
 
     @property
     def slots(self) -> list[Path]:
         """Lock files of the slots for compile processes. All jobs of the user share the slots."""
-        return [Path(self.folder, "jobs", f"place-{number}") for number in range(self.processes)]
+        return [self.settings.folder / "jobs" / f"place-{number}" for number in range(self.settings.processes)]
 
     @property
     def interest_path(self) -> Path:
         """Lock file with a shared lock of each session that wants the result."""
-        return Path(self.folder, "jobs", self.key)
+        return self.settings.folder / "jobs" / self.key
 
     @property
     def budget(self) -> dict[str, float]:
         """The limits, in the form of stored results."""
-        return {"seconds": self.seconds, "bytes": float(self.memory_bytes), "runs": float(self.runs)}
+        return self.settings.budget | {"runs": float(self.runs)}
 
     def to_json(self) -> str:
         """Return the job as one line of text."""
-        return json.dumps(asdict(self))
+        return json.dumps(asdict(self), default=str)
 
     @classmethod
     def from_json(cls, text: str) -> Job:
         """Return the job that :meth:`to_json` wrote."""
-        return cls(**json.loads(text))
+        document = json.loads(text)
+        found, kinds = document["settings"], {"trigger": Trigger, "preference": Preference, "folder": Path}
+        settings = AutoSettings(**found | {name: kind(found[name]) for name, kind in kinds.items()})
+        return cls(**document | {"settings": settings})
 
 
 def key_of(
@@ -270,7 +266,7 @@ class Supervisor:
                 if self._released.wait(_POLL_SECONDS):
                     return Ending("its session was closed")
         if has_waited and not job.again:
-            found, _ = Artefacts(Path(job.folder)).find(job.key)
+            found, _ = Artefacts(job.settings.folder).find(job.key)
             if found is not None and is_final(found.result, job.budget, time.time()):
                 return Ending(None)  # the process before has stored the result
         return None
@@ -343,7 +339,7 @@ class Supervisor:
         tell(found)
 
     def _extend_deadline(self) -> None:
-        self._deadline = time.monotonic() + self.job.seconds + _GRACE_SECONDS
+        self._deadline = time.monotonic() + self.job.settings.timeout_seconds + _GRACE_SECONDS
 
     def _kill(self) -> None:
         if self._process is not None and self._process.poll() is None:
@@ -351,7 +347,7 @@ class Supervisor:
 
     def _ending(self, code: int) -> Ending:
         if self._timed_out:
-            return Ending(f"it took longer than {self.job.seconds:g} s and was ended", "time")
+            return Ending(f"it took longer than {self.job.settings.timeout_seconds:g} s and was ended", "time")
         if code == 0:
             return Ending(None)
         if self._released.is_set() and not self._stopped:

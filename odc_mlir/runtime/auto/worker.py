@@ -74,16 +74,17 @@ class Worker:
 
     def __init__(self, job: Job, announce: Callable[..., None]) -> None:
         self.job = job
+        self.settings = job.settings
         self.announce = announce
-        self.artefacts = artefacts.Artefacts(Path(job.folder))
+        self.artefacts = artefacts.Artefacts(job.settings.folder)
         self.result = artefacts.JobResult(None, budget=job.budget)
-        self._deadline = time.monotonic() + job.seconds
+        self._deadline = time.monotonic() + job.settings.timeout_seconds
 
     def run(self) -> None:
         """Do the job. Raise OdcError if storing fails, or for a temporary failure, which the supervisor stores."""
         job = self.job
         self.announce(Milestone.STARTED)
-        with artefacts.file_lock(self.artefacts.lock_path(job.key), seconds=job.seconds):
+        with artefacts.file_lock(self.artefacts.lock_path(job.key), seconds=self.settings.timeout_seconds):
             self.announce(Milestone.LOCKED)
             found, _ = self.artefacts.find(job.key)
             if found is None or job.again or not artefacts.is_final(found.result, job.budget, time.time()):
@@ -98,10 +99,10 @@ class Worker:
             try:
                 self._fill(work, found)
             except MemoryError:
-                self._refuse("memory", f"it needs more than {self.job.memory_bytes >> 20} MB of memory")
+                self._refuse("memory", f"it needs more than {self.settings.memory_bytes >> 20} MB of memory")
             except _OutOfTimeError:
-                kind = "time" if _used_seconds() > _BUSY_SHARE * self.job.seconds else artefacts.PASSING
-                self._refuse(kind, f"it takes longer than {self.job.seconds:g} s")
+                kind = "time" if _used_seconds() > _BUSY_SHARE * self.settings.timeout_seconds else artefacts.PASSING
+                self._refuse(kind, f"it takes longer than {self.settings.timeout_seconds:g} s")
             except (errors.TimeLimitError, errors.MemoryLimitError) as error:
                 self._refuse("time" if isinstance(error, errors.TimeLimitError) else "memory", str(error))
             except SlowerError as error:
@@ -199,7 +200,7 @@ class Worker:
         """Write the quantised model to ``output``. ``earlier``: verdict of the previous result, if any."""
         job, result = self.job, self.result
         result.stage, result.verdict = "quantize", earlier
-        scheme = result.scheme = job.scheme or codegen.describe(job.plugin).quantization or _DEFAULT_SCHEME
+        scheme = result.scheme = self.settings.scheme or codegen.describe(job.plugin).quantization or _DEFAULT_SCHEME
         self.announce(Milestone.TARGET_ASKED, scheme=scheme)
         samples = build.recorded_inputs(Path(job.records), tuple(map(tuple, job.shapes)))
         if not samples and not scheme_of(scheme).weights_only:  # no stored input has these shapes
@@ -215,10 +216,10 @@ class Worker:
                 scheme,
                 samples=samples,
                 records=Path(job.records),
-                metric=job.metric,
-                limit=job.limit,
+                metric=self.settings.metric,
+                limit=self.settings.limit,
                 # The quantiser uses all the time that it gets. Compiling needs the other half.
-                max_seconds=job.seconds / 2,
+                max_seconds=self.settings.timeout_seconds / 2,
                 target=job.machine,
                 progress=lambda text, done, total: self.announce("quantizer", text=text),
             )
@@ -249,17 +250,17 @@ class Worker:
         job = self.job
         made = work / f"{artefacts.COMPILED_STEM}.{extension_of(job.plugin)}"
         machine = {} if job.machine is None else {"target": job.machine}
-        limits = Limits(max(0.1, self._deadline - time.monotonic()), job.memory_bytes)
+        limits = Limits(max(0.1, self._deadline - time.monotonic()), self.settings.memory_bytes)
         return codegen.generate(
-            source, job.plugin, made, preference=job.preference, target_options=machine, limits=limits
+            source, job.plugin, made, preference=self.settings.preference, target_options=machine, limits=limits
         )
 
     def _compile_other(self, source: Path, work: Path, plugin: str) -> str | None:
         """Compile the model by another plugin and return the file's name. On failure, add a note and return None."""
         made = work / f"{artefacts.TWIN_STEM}.{extension_of(plugin)}"
-        limits = Limits(max(0.1, self._deadline - time.monotonic()) / 2, self.job.memory_bytes)
+        limits = Limits(max(0.1, self._deadline - time.monotonic()) / 2, self.settings.memory_bytes)
         try:
-            return codegen.generate(source, plugin, made, preference=self.job.preference, limits=limits).name
+            return codegen.generate(source, plugin, made, preference=self.settings.preference, limits=limits).name
         except errors.OdcError as error:
             self.result.notes.append(str(error))
             return None
@@ -281,7 +282,7 @@ class Worker:
             except errors.OdcError as error:  # the cache still has the result
                 self.announce("not installed", reason=str(error))
         kept = frozenset({self.job.key, Path(self.job.records).parent.name, Path(self.job.model).name})
-        artefacts.prune(Path(self.job.folder), self.job.cache_bytes, keep=kept)
+        artefacts.prune(self.settings.folder, self.settings.cache_bytes, keep=kept)
 
     @contextlib.contextmanager
     def _timed(self, name: str) -> Iterator[None]:
@@ -346,7 +347,7 @@ def main() -> int:
         line += byte
     job = Job.from_json(line.decode())
     os.umask(0o077)  # results and files of plugins are private
-    os.environ[CACHE_VARIABLE] = job.folder  # compilations use the same cache
+    os.environ[CACHE_VARIABLE] = str(job.settings.folder)  # compilations use the same cache
     stream = os.dup(1)
     os.dup2(2, 1)  # libraries' output must not mix with progress lines
 
@@ -354,7 +355,7 @@ def main() -> int:
         with contextlib.suppress(OSError):  # the application may be gone
             os.write(stream, progress_line(step, **facts))
 
-    limit_resources(job.seconds, job.memory_bytes)
+    limit_resources(job.settings.timeout_seconds, job.settings.memory_bytes)
     Thread(target=end_when_unwanted, args=(job,), daemon=True).start()
     try:
         Worker(job, announce).run()

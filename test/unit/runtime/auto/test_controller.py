@@ -13,7 +13,7 @@ import pytest
 
 from helpers.auto import fail_results
 from helpers.models import ModelBuilder, add_model, choosing_model, model_bytes
-from helpers.pretended import SHAPE, Pretended, phases, served, session_of, subtract_model
+from helpers.pretended import SHAPE, Pretended, phases, served, session_of, settings_in, subtract_model
 from odc_mlir.errors import SessionError
 from odc_mlir.formats.circle.model import Model, Signature, Tensor
 from odc_mlir.formats.manifest import Manifest
@@ -190,7 +190,7 @@ def test_run_with_auto_compilation(tmp_path: Path) -> None:
     for _ in range(3):
         session.run_with_auto_compilation("npu-gen", "MEMORY_FIRST")
     (job,) = Pretended.jobs
-    assert (job.scheme, job.preference, job.fixed_shapes) == ("uint8", 2, None)
+    assert (job.settings.scheme, job.settings.preference, job.fixed_shapes) == ("uint8", 2, None)
     assert phases(session) is Phase.ACTIVE
     assert (tmp_path / "quantized.circle").read_bytes() == Pretended.model
     for target in ("npu", "-gen", 7):
@@ -581,7 +581,7 @@ def test_another_interface_is_not_used(what: str, pretended: type[Pretended]) ->
 
 
 def test_jobs_and_progress_as_text() -> None:
-    job = Job("k", "f", "m", "d", "r", False, "npu-gen", None, None, None, 0.5, 1, 2.0, 3, 4, [[1]], None)
+    job = Job("k", settings_in(Path("f"), limit=0.5), "m", "d", "r", False, "npu-gen", None, [[1]], None)
     assert Job.from_json(job.to_json()) == job
     assert read_progress(progress_line(Milestone.QUANTIZED, samples=3)) == {"step": "quantized", "samples": 3}
     for line in (b"", b"warning: something", b"[1]", b'{"other": 1}', b"\xff\xfe"):

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from helpers.models import add_model, model_bytes
-from helpers.pretended import SHAPE, Pretended, phases, served, session_of
+from helpers.pretended import SHAPE, Pretended, phases, served, session_of, settings_in
 from odc_mlir.calibration.recorded import Records, Shapes
 from odc_mlir.calibration.records import RecordStore
 from odc_mlir.errors import OdcError, RecordsError
@@ -304,27 +304,22 @@ def test_a_look_at_the_store_forgets_nothing_that_came_meanwhile(
 def job(tmp_path: Path, **facts: Any) -> Job:
     model = tmp_path / "model.circle"
     model.write_bytes(model_bytes(add_model(SHAPE)))
-    names = {"key": "0" * 40, "folder": tmp_path / "cache", "model": model, "records": tmp_path / "ranges.sqlite"}
-    texts = {name: str(value) for name, value in names.items()}
     options: dict[str, Any] = {
+        "key": "0" * 40,
+        "settings": settings_in(tmp_path / "cache"),
+        "model": str(model),
+        "records": str(tmp_path / "ranges.sqlite"),
         "digest": content_digest(model),
         "quantized": True,
         "plugin": "npu-gen",
         "machine": "npu-256",
-        "scheme": None,
-        "metric": None,
-        "limit": None,
-        "preference": 0,
-        "seconds": 60.0,
-        "memory_bytes": 4 << 30,
-        "cache_bytes": 1 << 30,
         "target": list(aim_at("npu-256").facts),
     }
-    return Job(**texts, **options | facts)
+    return Job(**options | facts)
 
 
 def test_who_waits_for_another_process_too_long_may_try_again(tmp_path: Path) -> None:
-    made, endings = job(tmp_path, seconds=0.5), []
+    made, endings = job(tmp_path, settings=settings_in(tmp_path / "cache", timeout_seconds=0.5)), []
     with file_lock(Artefacts(tmp_path / "cache").lock_path(made.key), seconds=0):
         Supervisor(made, lambda _facts: None, endings.append).join()
     (ending,) = endings

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from helpers.pretended import settings_in
 from helpers.waiting import happens
 from odc_mlir.runtime.auto.artefacts import Artefacts, JobResult, is_locked, try_lock, unlock
 from odc_mlir.runtime.auto.jobs import QUEUED, Ending, Job, Supervisor
@@ -35,23 +36,16 @@ def worker(tmp_path: Path) -> tuple[str, ...]:
     return sys.executable, "-c", WORKER, str(tmp_path)
 
 
-def job(tmp_path: Path, number: int = 0, **facts: Any) -> Job:
-    texts = {name: str(tmp_path / "cache") for name in ("folder", "model", "records")}
+def job(tmp_path: Path, number: int = 0, **settings: Any) -> Job:
     return Job(
         key=f"{number:040}",
-        **texts,
+        settings=settings_in(tmp_path / "cache", **settings),
+        model=str(tmp_path / "cache"),
+        records=str(tmp_path / "cache"),
         digest="",
         quantized=False,
         plugin="npu-gen",
         machine=None,
-        scheme=None,
-        metric=None,
-        limit=None,
-        preference=0,
-        seconds=60.0,
-        memory_bytes=1 << 30,
-        cache_bytes=1 << 30,
-        **facts,
     )
 
 

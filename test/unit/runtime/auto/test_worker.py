@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from helpers.models import add_model, model_bytes
-from helpers.pretended import SHAPE, SHAPES
+from helpers.pretended import SHAPE, SHAPES, settings_in
 from odc_mlir.calibration.recorded import Records, Shapes, shapes_of
 from odc_mlir.calibration.records import RecordStore
 from odc_mlir.errors import CacheError, CompileError, InputError, OdcError, RecordsError, SessionError, UnsupportedError
@@ -38,20 +38,13 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
     model.write_bytes(model_bytes(add_model(SHAPE)))
     return Job(
         key=KEY,
-        folder=str(tmp_path / "cache"),
+        settings=settings_in(tmp_path / "cache", scheme="int8"),
         model=str(model),
         digest=content_digest(model),
         records=str(tmp_path / "minmax.db"),
         quantized=False,
         plugin="npu-gen",
         machine="npu-256",
-        scheme="int8",
-        metric=None,
-        limit=None,
-        preference=0,
-        seconds=60,
-        memory_bytes=1 << 32,
-        cache_bytes=1 << 30,
         shapes=[list(shape) for shape in SHAPES],
         target=list(aim_at("npu-256").facts),
     )
@@ -79,7 +72,7 @@ def test_other_shapes_are_no_samples(job: Job, monkeypatch: pytest.MonkeyPatch) 
 def test_without_samples_of_its_shapes_more_is_recorded(job: Job) -> None:
     record(job, OTHER)
     Worker(job, lambda *_, **__: None).run()
-    found, _ = Artefacts(Path(job.folder)).find(KEY)
+    found, _ = Artefacts(job.settings.folder).find(KEY)
     assert found is not None
     assert (found.result.kind, found.result.reason) == ("coverage", "no recorded input of these shapes is kept")
 
@@ -89,7 +82,7 @@ def test_records_that_are_taken_as_they_are_need_not_be_doubled(runs: int, neede
     """Another process may have so many, while this one was refused with fewer."""
     record(job, OTHER)
     Worker(replace(job, runs=runs, patience_runs=32), lambda *_, **__: None).run()
-    found, _ = Artefacts(Path(job.folder)).find(KEY)
+    found, _ = Artefacts(job.settings.folder).find(KEY)
     assert found is not None
     assert (found.result.kind, found.result.records_needed) == ("coverage", needed)
 
@@ -97,8 +90,9 @@ def test_records_that_are_taken_as_they_are_need_not_be_doubled(runs: int, neede
 def test_a_limit_that_these_records_cannot_miss_waits_for_others(job: Job) -> None:
     """Inputs of one class alone say nothing of the share that a limit asks for."""
     record(job, SHAPES, 10)
-    Worker(replace(job, metric="top1", limit=0.99, runs=10), lambda *_, **__: None).run()
-    found, _ = Artefacts(Path(job.folder)).find(KEY)
+    settings = replace(job.settings, metric="top1", limit=0.99)
+    Worker(replace(job, settings=settings, runs=10), lambda *_, **__: None).run()
+    found, _ = Artefacts(job.settings.folder).find(KEY)
     assert found is not None
     assert found.result.kind == "coverage"
     assert found.result.waits_for_records
@@ -115,7 +109,7 @@ def test_a_verdict_of_samples_that_decide_nothing_waits_for_others(
     made["samples"] = {"telling": telling}
     monkeypatch.setattr(build, "quantize", lambda *_, **__: build.QuantizedModel(b"", made))
     Worker(replace(job, runs=10), lambda *_, **__: None).run()
-    found, _ = Artefacts(Path(job.folder)).find(KEY)
+    found, _ = Artefacts(job.settings.folder).find(KEY)
     assert found is not None
     assert found.result.kind == kind
     assert (found.result.reason or "").startswith("the quantised model failed: so it is")
@@ -127,7 +121,7 @@ def test_an_uncertain_verdict_on_states_waits_for_more_runs(job: Job, monkeypatc
     made["samples"] = {"telling": True}
     monkeypatch.setattr(build, "quantize", lambda *_, **__: build.QuantizedModel(b"", made))
     Worker(replace(job, runs=10), lambda *_, **__: None).run()
-    found, _ = Artefacts(Path(job.folder)).find(KEY)
+    found, _ = Artefacts(job.settings.folder).find(KEY)
     assert found is not None
     assert (found.result.kind, found.result.records_needed) == ("coverage", 20)
     assert found.result.reason == "10 recorded runs do not determine how errors of the model's states add up"
@@ -139,7 +133,7 @@ def test_scores_that_later_inputs_make_numbers_wait_for_more_runs_and_then_are_a
 ) -> None:
     record(job, SHAPES, 10)
     if before is not None:  # the verdict of a result that the watch has withdrawn
-        artefacts = Artefacts(Path(job.folder))
+        artefacts = Artefacts(job.settings.folder)
         earlier = {"outputs": [{"name": "sum", "classifies": before}]}
         artefacts.commit(KEY, artefacts.new_folder(KEY), JobResult(None, "outside", WATCH, "watch", verdict=earlier))
     verdict = make_verdict((Limit("mpeir", 0.1),), {"mpeir": 0.0}) | {"outputs": [{"name": "sum", "classifies": now}]}
@@ -150,7 +144,7 @@ def test_scores_that_later_inputs_make_numbers_wait_for_more_runs_and_then_are_a
     for runs in (10, 40):
         verdict["findings"].clear()
         Worker(replace(job, runs=runs, patience_runs=40, again=True), lambda *_, **__: None).run()
-        found, _ = Artefacts(Path(job.folder)).find(KEY)
+        found, _ = Artefacts(job.settings.folder).find(KEY)
         assert found is not None
         kinds.append(found.result.kind)
         texts.append((found.result.reason or "") if kinds[-1] == "coverage" else "".join(verdict["findings"]))
@@ -161,8 +155,9 @@ def test_scores_that_later_inputs_make_numbers_wait_for_more_runs_and_then_are_a
 
 def test_a_metric_that_no_output_has_waits_for_nothing(job: Job) -> None:
     record(job, SHAPES, 10)
-    Worker(replace(job, metric="top5", limit=0.99, runs=10), lambda *_, **__: None).run()
-    found, _ = Artefacts(Path(job.folder)).find(KEY)
+    settings = replace(job.settings, metric="top5", limit=0.99)
+    Worker(replace(job, settings=settings, runs=10), lambda *_, **__: None).run()
+    found, _ = Artefacts(job.settings.folder).find(KEY)
     assert found is not None
     assert (found.result.kind, found.result.waits_for_records) == ("failed", False)
 
@@ -178,7 +173,7 @@ def test_what_says_nothing_of_the_model_is_no_refusal(
     with pytest.raises(CompileError, match="something of ours") as caught:
         Worker(job, lambda *_, **__: None).run()
     assert caught.value.passing
-    assert Artefacts(Path(job.folder)).find(KEY) == (None, None)
+    assert Artefacts(job.settings.folder).find(KEY) == (None, None)
 
 
 def test_a_model_is_quantised_in_the_shapes_of_its_samples(tmp_path: Path) -> None:
@@ -218,7 +213,7 @@ def test_code_for_a_plugin_must_beat_the_native_code_of_the_model(
     monkeypatch.setattr("odc_mlir.plugins.codegen.generate", lambda source, plugin, made, **_: copy(source, made))
     job = replace(job, direct=True, must_be_faster=True, competitor="cpu-gen")
     Worker(job, lambda *_, **__: None).run()
-    found, _ = Artefacts(Path(job.folder)).find(KEY)
+    found, _ = Artefacts(job.settings.folder).find(KEY)
     assert found is not None
     assert found.result.level == level
     assert found.result.latency_us == {"original": 20.0, "cpu-gen": native_us, "direct": 5.0}
@@ -235,7 +230,7 @@ def test_a_competitor_that_cannot_be_compiled_is_no_rival(job: Job, monkeypatch:
     monkeypatch.setattr("odc_mlir.plugins.codegen.generate", generate)
     job = replace(job, direct=True, must_be_faster=True, competitor="cpu-gen")
     Worker(job, lambda *_, **__: None).run()
-    found, _ = Artefacts(Path(job.folder)).find(KEY)
+    found, _ = Artefacts(job.settings.folder).find(KEY)
     assert found is not None
     assert (found.result.level, found.result.notes) == ("direct", ["no code generator"])
 
@@ -254,7 +249,7 @@ def test_of_the_files_of_a_job_those_that_its_result_names_are_kept(job: Job, mo
     monkeypatch.setattr("odc_mlir.plugins.codegen.generate", generate)
     record(job, SHAPES, 10)
     Worker(replace(job, quantized=True, runs=10), lambda *_, **__: None).run()
-    found, _ = Artefacts(Path(job.folder)).find(KEY)
+    found, _ = Artefacts(job.settings.folder).find(KEY)
     assert found is not None
     assert found.compiled is not None
     assert {file.name for file in found.compiled.parent.iterdir()} == {found.compiled.name, RECORD_NAME}
