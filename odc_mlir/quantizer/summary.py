@@ -98,7 +98,9 @@ def _on_host(verdict: Mapping[str, Any]) -> Iterator[str]:
         why = {layer["name"]: layer["reason"] for layer in left} | verdict["float_reasons"]
         named = [f"{layer['op']} {layer['name']!r} ({why[layer['name']]})" for layer in left[:_HOST_SHOWN]]
         more = [f"and {len(left) - len(named)} more"] if len(left) > len(named) else []
-        yield f"  on the host: {', '.join([*named, *more])}"
+        is_for_litert = any(why[layer["name"]].startswith("LiteRT") for layer in left)
+        remedy = "; a .circle file has no limits of LiteRT" if is_for_litert else ""
+        yield f"  on the host: {', '.join([*named, *more])}{remedy}"
 
 
 def _help(verdict: Mapping[str, Any]) -> Iterator[str]:

@@ -29,7 +29,7 @@ from odc_mlir.quantizer.policy.declarations import FITTED, INPUTS, OFF, ON, OUTP
 from odc_mlir.quantizer.policy.options import Options, overrides_text
 from odc_mlir.quantizer.policy.readers import WIDE_WEIGHTS
 from odc_mlir.quantizer.policy.schemes import FLOAT, NARROW, NARROWER, with_wide_weights
-from odc_mlir.quantizer.policy.verdict import DOUBT, NOTE, OPEN, PROBLEM, R2_LIMIT, Limit
+from odc_mlir.quantizer.policy.verdict import DOUBT, NOTE, OPEN, PROBLEM, R2_LIMIT
 from odc_mlir.quantizer.precisions import PrecisionSearch, Tried
 from odc_mlir.quantizer.reference import Reference
 from odc_mlir.quantizer.samples import FEWEST_TO_SPLIT
@@ -59,7 +59,14 @@ class JudgedCandidate:
                 layer["scheme"] = evaluator.precision_name(layer["scheme"])
         self.coverage, self.intervals = evaluator.coverage(candidate), evaluator.intervals(candidate)
         self.missed = [limit for limit in evaluator.limits if not limit.holds(self.metrics)]
+        # Limits that hold, but that too few samples confirm.
+        self.doubtful = evaluator.doubtful(candidate, self.metrics)
         self.names = self.reference.names
+        # Share of the scores of each SOFTMAX at positions where the float model has zeros.
+        self.leaked = leaked(self.reference.graph, candidate.graph, self.data.held)
+        # Inputs that are equal in all samples although outputs depend on these inputs.
+        every = [*self.data.fit, *self.data.held]
+        self.same_inputs = [] if self.data.made_up else same_inputs(self.reference.graph, every)
 
     @cached_property
     def itself(self) -> Measurement:
@@ -104,27 +111,12 @@ class JudgedCandidate:
         return found
 
     @cached_property
-    def leaked(self) -> Mapping[str, float]:
-        """Share of the scores of each SOFTMAX at positions where the float model has zeros."""
-        return leaked(self.reference.graph, self.candidate.graph, self.data.held)
-
-    @cached_property
-    def same_inputs(self) -> list[str]:
-        """Inputs that are equal in all samples although outputs depend on these inputs."""
-        return [] if self.data.made_up else same_inputs(self.reference.graph, [*self.data.fit, *self.data.held])
-
-    @cached_property
     def inherent(self) -> Mapping[str, bool]:
         """Limits missed on calibration samples as well, by key."""
         if not self.missed or (self.data.separate and self.data.held is not self.data.fit):
             return {}
         metrics = self.reference.metrics(self.itself)
         return {limit.key: not limit.holds(metrics) for limit in self.evaluator.limits}
-
-    @cached_property
-    def doubtful(self) -> list[Limit]:
-        """Limits that hold, but that too few samples confirm."""
-        return self.evaluator.doubtful(self.candidate, self.metrics)
 
     @property
     def misses_own_limits(self) -> bool:

@@ -409,6 +409,8 @@ class PlanExecutor(Executor):
         """End the threads of native code."""
         if self._team is not None:
             self._team.close()
+        for executor in filter(None, self._others.values()):
+            executor.close()
 
     @property
     def segments(self) -> tuple[SegmentUnit, ...]:

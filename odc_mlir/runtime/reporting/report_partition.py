@@ -232,7 +232,7 @@ _SMALLER = {
 _QUANTISE = "quantise the model: --quantize int8 --calibration DATA.npz"
 _SEE_VERDICT = "the quantiser kept them real, see its verdict"
 _REST = (
-    "the rest is quantised: odc-quantize says why it keeps a layer float; --overrides NAME:int8 overrules its search"
+    "the rest is quantised: odc-quantize says why layers stay float, often for LiteRT: then write .circle, not .tflite"
 )
 
 

@@ -45,7 +45,7 @@ from odc_mlir.runtime.execution.binding import layout_hint
 from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.graph import Graph, build_graph, tensor_info
 from odc_mlir.runtime.execution.units import is_static
-from odc_mlir.runtime.package import Package
+from odc_mlir.runtime.package import Package, model_of
 from odc_mlir.runtime.session.settings import Settings
 from odc_mlir.runtime.session.tensors import SessionPort, port_at, tensorinfo
 
@@ -545,8 +545,7 @@ def model_bytes(source: Source) -> bytes:
     if source.data is not None:
         return source.data
     if source.package is not None:
-        manifest = source.package.files.manifest
-        return bytes(write_model(source.records) if manifest.is_connected else source.package.files.model)
+        return bytes(model_of(source.package))
     if source.path is None or _stamp(source.path) != source.stamp:
         raise ModelError("the model file has changed since it was loaded", location=str(source.path))
     return source.path.read_bytes()

@@ -283,6 +283,8 @@ def test_what_the_target_leaves_to_the_host_is_told_with_the_reason() -> None:
         coverage["target"]["on_host"] = [left] * count
         said.append("".join(line for line in str(made).splitlines() if "on the host" in line))
     assert said[0] == f"  on the host: SIN 'z' ({left['reason']})"
+    coverage["target"]["on_host"], made.verdict["float_reasons"] = [left], {"z": "LiteRT has no kernel"}
+    assert "  on the host: SIN 'z' (LiteRT has no kernel); a .circle file has no limits of LiteRT" in str(made)
     assert said[1].count("SIN 'z'") == 3
     assert said[1].endswith(", and 2 more")
     assert not said[2]

@@ -69,6 +69,15 @@ def test_a_few_shapes_are_compiled_and_one_line_says_that_the_host_runs_the_othe
         value = sample(batch)
         np.testing.assert_allclose(executor.run([value])[0], odc_mlir.run(model, [value])[0], rtol=1e-5)
     assert len(compiled) == 4
+    closed, close = list[PlanExecutor](), PlanExecutor.close
+
+    def close_and_count(self: PlanExecutor) -> None:
+        closed.append(self)
+        close(self)
+
+    monkeypatch.setattr(PlanExecutor, "close", close_and_count)
+    executor.close()
+    assert len(closed) == 1 + 4
     assert [record.message for record in caplog.records] == [
         "segment-0.cpu: it was compiled for 'x' as float32[1, 8], the input has the shape [6, 8]; "
         "host kernels run it this time"

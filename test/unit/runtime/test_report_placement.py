@@ -46,7 +46,7 @@ def test_a_float_model_is_told_to_be_quantised() -> None:
     (line,) = _lines(*layers, quantized=True)
     assert line.endswith("the quantiser kept them real, see its verdict")
     (line,) = _lines(*layers, _layer("CONV_2D", "", 10, placed="npu"))
-    assert line.endswith("--overrides NAME:int8 overrules its search")
+    assert line.endswith("often for LiteRT: then write .circle, not .tflite")
 
 
 def test_types_that_no_target_runs() -> None:

@@ -17,6 +17,7 @@ from xdsl.pattern_rewriter import PatternRewriter
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle import CircleOp, freeze_known
+from odc_mlir.dialects.circle_types import BlobAttr
 from odc_mlir.dialects.npu_tiling import Outer, Tiling
 from odc_mlir.dialects.odc import target_of
 from odc_mlir.errors import CompileError, OdcError
@@ -32,7 +33,7 @@ from odc_mlir.transforms.npu.convert_circle_to_npu import ConvertCircleToNpuPass
 from odc_mlir.transforms.npu.npu_alias_moves import mark_views
 from odc_mlir.transforms.npu.npu_fuse_padding import NpuFusePaddingPass
 from odc_mlir.transforms.npu.npu_swap_axes import NpuSwapAxesPass
-from odc_mlir.transforms.npu.schedule.constants import stored_bytes
+from odc_mlir.transforms.npu.schedule.constants import record_bytes, stored_bytes
 from odc_mlir.transforms.npu.schedule.cost import ports, transfer_bytes
 from odc_mlir.transforms.npu.schedule.layer_plan import layer_choices, planned_layers
 from odc_mlir.transforms.npu.schedule.move_stream import gathered_bytes
@@ -186,6 +187,7 @@ class _LayerCosts:
     def __init__(self, tilings: Tilings, memory: MemoryMode, check: Callable[[], None], *, quick: bool) -> None:
         self.tilings, self.memory, self.check, self.quick = tilings, memory, check, quick
         self.port = ports(tilings.target, memory).constants
+        self.stored = set[bytes]()  # weights and tables of earlier layers, which a segment stores once
 
     def planned(self, run: Sequence[npu.NpuTensorOp]) -> dict[npu.NpuTensorOp, TilingChoice]:
         """Return the tilings of the layers in ``run``, planned as one program, or {} if any layer does not fit."""
@@ -201,6 +203,11 @@ class _LayerCosts:
         self.check()
         best = planned or _alone(layer, self.tilings, self.port.bytes_per_cycle)
         stored, (copied, picked) = stored_bytes(layer), _constant_bytes(layer, self.port)
+        blob = layer.weights if isinstance(layer, npu.ConvOp) else getattr(layer, "table", None)
+        if isinstance(blob, BlobAttr):
+            if (content := bytes(blob.data.data)) in self.stored:
+                stored = record_bytes(layer) if isinstance(layer, npu.ConvOp) else 0
+            self.stored.add(content)
         constants = float(stored + copied)
         cycles, lead, held = best.cycles, best.lead, 0.0
         first, ahead, left = LEADING_SHARE * constants, 0.0, 0.0

@@ -39,8 +39,8 @@ func.func @main(%x: {T}) -> {T} {{
 }}"""
 
 
-def module() -> Any:
-    made = odc_mlir.load(TEXT.encode())
+def module(text: str = TEXT) -> Any:
+    made = odc_mlir.load(text.encode())
     for op in operators(made):
         place_on(op, NPU)
     return made
@@ -55,6 +55,18 @@ def test_works_of_operators() -> None:
     weights = bytes(i % 127 for i in range(16 * 9 * 16))
     assert convolution.constant_bytes == coded_bytes(weights) + 5 + 4 * 16 < len(weights)  # one scale, and biases
     assert convolution.cycles > 16 * 16 * 16 * 9 * 16 / 256 > table.cycles
+
+
+def test_weights_and_tables_of_an_earlier_layer_are_stored_once() -> None:
+    again = f"""%d = circle.tanh(%c) : ({T}) -> {T} loc("d")
+      %e = circle.conv_2d(%d, %w, %n) {{padding = same, stride = [1, 1]}} : ({T}, {W}, none) -> {T} loc("e")
+      func.return %e : {T}"""
+    made = module(TEXT.replace(f"func.return %c : {T}", again))
+    works = [work for work in npu_works(make_context(), made, TARGET, "flash") if isinstance(work, OperatorCost)]
+    table, _, convolution, second_table, second_convolution = (work.constant_bytes for work in works)
+    assert (table, second_table) == (256, 0)
+    weights = bytes(i % 127 for i in range(16 * 9 * 16))
+    assert second_convolution == convolution - coded_bytes(weights)
 
 
 def test_host_operators_have_no_work_and_padding_alone_has() -> None:
