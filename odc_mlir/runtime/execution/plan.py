@@ -367,8 +367,9 @@ class PlanExecutor(Executor):
         if is_new and (executor := self._other(shapes, prepared.shaped)) is not None:
             unit = _ShapedUnit(self.graph, executor)
             program = ((unit, unit.step, (), ()),)
-            prepared = prepared._replace(program=program, straight=unit.step, quietly=unit.step)
-            self._prepared[shapes] = prepared
+            prepared = self._prepared[shapes] = prepared._replace(
+                program=program, straight=unit.step, quietly=unit.step
+            )
         return prepared
 
     def _other(self, shapes: Shapes, shaped: SpecializedGraph) -> Executor | None:

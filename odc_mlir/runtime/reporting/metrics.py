@@ -156,8 +156,9 @@ class ErrorMeter:
     def errors(self) -> Errors:
         """Return the metrics over everything added so far."""
         if not self._finite:
-            share = _mean(self._matches[1]) if self._equality else None
-            return Errors(self._elements, self._differing, top1_match=share)
+            return Errors(
+                self._elements, self._differing, top1_match=_mean(self._matches[1]) if self._equality else None
+            )
         return Errors(
             elements=self._elements,
             differing=self._differing,
