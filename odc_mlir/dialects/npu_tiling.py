@@ -48,8 +48,7 @@ class Tiling:
     one group at a time. ``keeps_weights``: weights are loaded once (once per group if groups are the outer loop)
     instead of once per use. ``keeps_params``: scales and biases are loaded once. ``ring``: rows that neighbouring tiles
     share stay in the tile buffer. ``in_slots``, ``out_slots``: number of tile buffers, or 0 if the input or the result
-    is resident. ``operand_slots``: number of tile buffers for the second operand of a fused element-wise operation,
-    else
+    is resident. ``operand_slots``: number of tile buffers for the second operand of a fused element-wise operation, or
     0. ``shape``: index of the array shape, as in the instruction.
     """
 

@@ -73,23 +73,18 @@ class NpuFusePaddingPass(PatternPass):
 def as_convolution(pad: npu.PadOp) -> npu.ConvOp:
     """Return the depthwise convolution that computes ``pad``."""
     channels = npu.shape_of(pad.output)[3]
-    dtype = npu.dtype_of(pad.output)
-    zero = pad.zero.value.data
-    top, left, bottom, right = pad.pads.get_values()
     copy = npu.ConvOp(
         pad.input,
         pad.output.type,
         depthwise=True,
         kernel=(1, 1),
-        stride=(1, 1),
-        dilation=(1, 1),
-        pads=(top, left, bottom, right),
+        pads=pad.pads,
         weights=BlobAttr.of(bytes([1]) * channels),
         weight_type=npu.CodeType.I8,
-        in_zero=zero,
+        in_zero=pad.zero,
         weight_zero=0,
-        out_zero=zero,
-        clamp=npu.code_range(dtype),
+        out_zero=pad.zero,
+        clamp=npu.code_range(npu.dtype_of(pad.output)),
         bias=npu.ChannelsAttr.of([0] * channels),
         multiplier=npu.ChannelsAttr.of([IDENTITY[0]] * channels),
         exponent=npu.ChannelsAttr.of([IDENTITY[1]] * channels),

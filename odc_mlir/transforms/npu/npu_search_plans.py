@@ -7,9 +7,11 @@ which results reuse memory. The pass therefore runs the following passes on copi
   memory sizes form a fixed series, so a larger limit finds all plans that a smaller limit finds.
 - with stripes that keep results in the tile buffer, if the program is small and the estimate, for the target or for a
   machine with half of a port, is faster
-- with various shares of the SRAM for constants, if the SRAM is limited or the fewest cycles are preferred
+- with various shares of the SRAM for constants, if the SRAM is limited or the fewest cycles are preferred; with few
+  constants or a wide off-chip port, at least with the whole SRAM
 - with tiles for machines with less or more of a resource, if the fewest cycles are preferred, and with half of the
-  lanes, if the SRAM is limited or memory is preferred. A better machine thus finds all tilings of a poorer machine.
+  lanes, if the SRAM is limited, memory is preferred, or constants are few. A better machine thus finds all tilings of a
+  poorer machine.
 
 Before: an ``npu.program`` of operations on tensors.
 
@@ -41,6 +43,7 @@ from xdsl.passes import ModulePass
 
 from odc_mlir import pipelines
 from odc_mlir.dialects import npu_isa
+from odc_mlir.dialects.circle_types import BlobAttr
 from odc_mlir.dialects.npu_program import CHAINS, PREFETCH, TILED_FOR, programs
 from odc_mlir.dialects.odc import FEWEST_CYCLES
 from odc_mlir.errors import AllocationError, OdcError, SimulationError, TimeLimitError
@@ -55,6 +58,7 @@ from odc_mlir.transforms.npu.npu_lower_to_tiles import NpuLowerToTilesPass
 from odc_mlir.transforms.npu.npu_prefetch_constants import NpuPrefetchConstantsPass, Prefetch
 from odc_mlir.transforms.npu.npu_verify_memory import NpuVerifyMemoryPass
 from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram, targeted_programs
+from odc_mlir.transforms.npu.schedule.prefetch import is_wide
 from odc_mlir.transforms.npu.schedule.stripe_plan import StripePlan, StripePlanner
 from odc_mlir.transforms.npu.schedule.tensor_ir import has_tilings
 from odc_mlir.transforms.npu.schedule.window_search import tilings_of
@@ -64,6 +68,7 @@ MISSES = 3  # plans in a row without improvement after which the search ends
 INSTRUCTIONS = 200_000  # instructions, of about 0.1 ms each, after which the search ends
 LIMIT_STEP = 1.2**0.5  # factor between the SRAM limits of prefetching trials
 LIMITS = 6  # number of these limits
+SMALL = range(64, 256)  # bursts of constants in a small program that is worth trials
 MEMORY_STEP = 0.85  # factor between the memory sizes of plans to try at any limit
 SLOWDOWN = 1.05  # cycles allowed relative to the fastest program, if memory is preferred
 MACHINES = (("lanes", 50), ("sram", 50), ("sram", 200), ("array", 50), ("room", 0))
@@ -101,7 +106,7 @@ class NpuSearchPlansPass(ModulePass):
                 continue
             found, fewest = trial_planner(ctx, job), job.choice.prefer == FEWEST_CYCLES
             fused = fused_plans(ctx, job, poorer=fewest or found is not None)
-            if found is None and not fused and not fewest:
+            if found is None and not fused and not fewest and not _is_small(job):
                 continue
             alone = ModuleOp([job.program.clone()], dict(op.attributes))
             # Inserted passes change the results, so these are not shared.
@@ -147,7 +152,8 @@ class _Trials:
     fewest: float = math.inf  # fewest cycles of a program tried
 
     def __post_init__(self) -> None:
-        self.thrifty = self.job.choice.prefer == "memory"
+        prefer, self.small, self.limited = self.job.choice.prefer, _is_small(self.job), self.planner is not None
+        self.thrifty, self.thorough = prefer == "memory", prefer == FEWEST_CYCLES
         self.passes = list(pipelines.passes_until(SCHEDULED, after=LOWERED))[1:]
 
     def choice(self) -> dict[str, Attribute]:
@@ -155,21 +161,24 @@ class _Trials:
         best = self._cut(TrialPlan()) if self.planner is None else self._striped(self.planner.front)
         if not isinstance(best, _Trial):
             return best.attributes if isinstance(best, TrialPlan) else {}
-        if not self.thrifty:
-            best = self._better(best, map(TrialPlan, self.fused), misses=len(self.fused))
-        fewest, limited = self.job.choice.prefer == FEWEST_CYCLES, self.planner is not None
-        prefetched = self.job.memory == "flash" and not self.thrifty and (fewest or limited)
+        prefetched = self.job.memory == "flash" and not self.thrifty
+        for plan in () if self.thrifty else map(TrialPlan, self.fused):
+            found = self._cut(plan)
+            # A slightly slower plan may be the faster one with another share of the SRAM for constants.
+            if prefetched and self.limited and isinstance(found, _Trial):
+                found = self._prefetched(found)
+            best = self._preferred(best, found)
         tuned = self._prefetched(best) if prefetched else best
         self.fewest, first = best.cycles, best.plan
         # Tiles for the best machine with less or more of another resource may be better still.
-        rounds, machines = (2, MACHINES) if fewest else (int(limited), MACHINES[:1])
+        rounds, machines = (2, MACHINES) if self.thorough else (int(self.limited or self.small), MACHINES[:1])
         for _ in range(rounds):
             stripes, known = best.plan
             plans = [TrialPlan(stripes, (*known, scale)) for scale in machines if scale[0] not in dict(known)]
             best = self._better(best, plans, misses=len(plans))
             if best.plan.machine == known:
                 break
-        if prefetched and best.plan != first:
+        if prefetched and best.plan != first and (self.thorough or self.limited):
             best = self._prefetched(best)
         _free(best.ready)
         best = min(tuned, best, key=lambda trial: trial.cycles) if prefetched else best
@@ -260,7 +269,7 @@ class _Trials:
             if failed := self._run(module, [item for item in rest if _is_not(NpuVerifyMemoryPass)(item)]):
                 return failed
             loaded = load(emit_program(program, self.job.target, self.job.memory), target=self.job.target)
-            most = None if self.fewest == math.inf else int(self.fewest * (SLOWDOWN if self.thrifty else 1))
+            most = None if self.fewest == math.inf else int(self.fewest * (SLOWDOWN if self.limited else 1))
             cycles = simulate(loaded, execute=False, cycle_limit=most).counters.cycles
             self.fewest = min(self.fewest, cycles)
             return _Trial(plan, prefetch, cycles, loaded.container.arena_bytes, ready)
@@ -271,11 +280,16 @@ class _Trials:
 
     def _prefetched(self, best: _Trial) -> _Trial:
         """Return the best of ``best`` and trials of the same plan with other shares of the SRAM for constants."""
-        plan, ready = best.plan, best.ready
-        most = best.arena_bytes if self.planner is None else self.job.sram_bytes
-        step = math.floor(math.log(max(most, 1), LIMIT_STEP))
-        others = [Prefetch("rest"), *([] if self.planner is None else [Prefetch("all")])]
-        others += [Prefetch(sram_limit=int(LIMIT_STEP ** (step - k))) for k in range(LIMITS)]
+        plan, ready, others = best.plan, best.ready, list[Prefetch]()
+        several = self.limited or self.thorough
+        if several or self.small:
+            others.append(Prefetch("rest"))
+        if several or self.small or is_wide(self.job.target):
+            others.append(Prefetch("all"))
+        if several:
+            most = self.job.sram_bytes if self.limited else best.arena_bytes
+            step = math.floor(math.log(max(most, 1), LIMIT_STEP))
+            others += [Prefetch(sram_limit=int(LIMIT_STEP ** (step - k))) for k in range(LIMITS)]
         for prefetch in others:
             if self.instructions <= INSTRUCTIONS:
                 best = self._preferred(best, self._finished(plan, ready, prefetch))
@@ -291,6 +305,12 @@ class _Trials:
         if left.ready is not taken.ready:
             _free(left.ready)
         return taken
+
+
+def _is_small(job: TargetedProgram) -> bool:
+    """Return whether a burst of program is a relevant share of what is read off-chip, and trials take little time."""
+    blobs = [value.data.size for op in job.block.ops for value in op.properties.values() if isinstance(value, BlobAttr)]
+    return job.memory == "flash" and sum(blobs) // job.target.offchip.burst_bytes in SMALL
 
 
 def _is_not(kind: type[ModulePass]) -> Callable[[StagedPass], bool]:

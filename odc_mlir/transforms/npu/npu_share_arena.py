@@ -164,9 +164,7 @@ class ShareArena(RewritePattern):
         if op.address is not None:
             return
         shared_kind, numbers = buffer_type(Space.ARENA, kind.shape, kind.element), tuple(op.binds.get_values())
-        if kind.space is Space.INPUTS:
-            shared = BufferOp(op.label.data, shared_kind, takes=numbers)
-        else:
-            shared = BufferOp(op.label.data, shared_kind, gives=numbers)
+        takes, gives = (numbers, ()) if kind.space is Space.INPUTS else ((), numbers)
+        shared = BufferOp(op.label.data, shared_kind, takes=takes, gives=gives)
         shared.location = op.location
         rewriter.replace(op, shared)

@@ -167,14 +167,7 @@ def _simplified(window: WindowGeometry, *, flat: bool) -> WindowGeometry:
     pixels = window.batch * window.out_height * window.out_width
     row = pixels * window.pixel_bytes
     return replace(
-        window,
-        batch=1,
-        in_height=1,
-        in_width=pixels,
-        out_height=1,
-        out_width=pixels,
-        row_bytes=row,
-        image_bytes=row,
+        window, batch=1, in_height=1, in_width=pixels, out_height=1, out_width=pixels, row_bytes=row, image_bytes=row
     )
 
 

@@ -140,8 +140,7 @@ def prefetch_constants(
         return found
 
     best = schedule({"rest": used, "none": 0}.get(room, sram_bytes))
-    # Each copied byte crosses the port to SRAM twice. Through a wide off-chip port, direct reads may be faster.
-    wide = 4 * target.offchip.bytes_per_cycle >= target.sram.bytes_per_cycle
+    wide = is_wide(target)
     others = [(sram_bytes, SHORT_SHARE), (used, SHARE), *([(0, SHARE)] if wide else [])]
     for most, share in others if room == "best" else ():
         if (found := schedule(most, share)).end < (WIDE_GAIN if wide else NARROW_GAIN) * best.end:
@@ -161,6 +160,11 @@ def prefetch_constants(
         )
         for chunk, position, interval in zip(best.chunks, best.positions, live if fits else planned, strict=True)
     ]
+
+
+def is_wide(target: Target) -> bool:
+    """Return whether direct reads off-chip may be faster, because each copied byte crosses the port to SRAM twice."""
+    return 4 * target.offchip.bytes_per_cycle >= target.sram.bytes_per_cycle
 
 
 def too_small(message: str, needed_bytes: int, allowed_bytes: int) -> AllocationError:

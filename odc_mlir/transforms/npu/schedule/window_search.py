@@ -32,6 +32,7 @@ from odc_mlir.transforms.npu.schedule.cost import instruction_cycles, transfer_b
 from odc_mlir.transforms.npu.schedule.geometry import MAX_PAD, MAX_RUNS, WindowGeometry, clip, even_splits
 from odc_mlir.transforms.npu.schedule.program import MOST_LAYER_COMMANDS
 from odc_mlir.transforms.npu.schedule.window_tiling import (
+    K_SLICES,
     StepKind,
     conv_plans,
     depthwise_plans,
@@ -96,9 +97,12 @@ def window_choices(window: WindowGeometry, target: Target, room: Room, *, weight
     elif window.depthwise:
         found = search.choices(depthwise_plans(window, target))
     else:
-        found = search.choices(conv_plans(window, target))
-        if not found and not room.source_resident:
-            found = search.choices(sliced_plans(window, target))
+        sliced = [] if room.source_resident else [*sliced_plans(window, target)]
+        # If weights are loaded for every tile, slices of the input make room for larger tiles.
+        results, local = window.out_height * window.out_width * window.out_channels, target.local
+        reloads = window.weight_bytes > local.weight_bytes and results > local.accumulators
+        more = sliced if reloads and window.in_channels > K_SLICES[0] else []
+        found = search.choices([*conv_plans(window, target), *more]) or search.choices(sliced)
     if not found:
         raise too_large(window, target)
     return found
@@ -320,7 +324,8 @@ class TilingSearch:
         groups = -(-window.out_channels // tiling.group)
         by_groups = tiling.outer is Outer.GROUPS
         jobs = traffic.tiles * (groups if by_groups else 1)
-        loads = jobs * (1 if not tiling.sliced else -(-window.in_channels // tiling.k_slice)) if tiling.in_slots else 0
+        slices = -(-window.in_channels // tiling.k_slice) * groups if tiling.sliced else 1
+        loads = inputs = jobs * slices if tiling.in_slots else 0
         stores = traffic.tiles * groups if tiling.out_slots else 0
         fused = stores if tiling.operand_slots else 0
         loads += fused
@@ -334,7 +339,7 @@ class TilingSearch:
         uses = 1 if tiling.keeps_weights else traffic.tiles  # reads of weights that have no copy in SRAM
         again = (uses - 1) * self.room.uncopied_bytes / target.offchip.bytes_per_cycle
         first_weights = moved_weights / weight_loads + latency + target.decoder.start_cycles if weight_loads else 0.0
-        waits_in_line = jobs > 1 and tiling.in_slots == 1 and not tiling.ring
+        waits_in_line = inputs > 1 and tiling.in_slots == 1 and not tiling.ring
         waits_to_store = stores > 1 and tiling.out_slots == 1
         several = (groups if by_groups else 1) * (window.batch if window.weights_per_image else 1)
         waits_for_weights = self.weighted and tiling.keeps_weights and tiling.weight_slots == 1 and several > 1
@@ -364,7 +369,7 @@ class TilingSearch:
                 cycles += UNEVEN * min(compute, streamed) ** 2 / max(compute, streamed)
             serial = compute + anew
             if waits_in_line:
-                serial += load + jobs * 2 * latency
+                serial += load + inputs * 2 * latency
             if waits_to_store:
                 serial += store + stores * 2 * latency + vector
             if waits_for_weights:

@@ -231,10 +231,7 @@ def _input_channels(
 
 
 def conv_commands(
-    layer: Convolution,
-    tiling: Tiling,
-    memories: LocalMemories,
-    follower: Layer[npu.ElementwiseOp] | None = None,
+    layer: Convolution, tiling: Tiling, memories: LocalMemories, follower: Layer[npu.ElementwiseOp] | None = None
 ) -> Iterator[Command]:
     """Return the commands of a convolution in plain order.
 
@@ -438,11 +435,7 @@ class _FusedElementwise:
     """Element-wise layer on the result of ``conv`` and a tensor of the same shape. Its commands have layer 1."""
 
     def __init__(
-        self,
-        layer: Layer[npu.ElementwiseOp],
-        conv: WindowLayer[Product],
-        tiling: Tiling,
-        memories: LocalMemories,
+        self, layer: Layer[npu.ElementwiseOp], conv: WindowLayer[Product], tiling: Tiling, memories: LocalMemories
     ) -> None:
         first = layer.op.a is conv.op.output
         self.layer, self.window = layer, conv.window

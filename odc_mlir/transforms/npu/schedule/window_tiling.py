@@ -179,7 +179,7 @@ def _slice_kinds(total: int, size: int) -> list[tuple[tuple[int, bool, bool], in
 
 CHANNEL_COUNTS = (512, 256, 192, 160, 128, 96, 80, 64, 48, 32, 16, 8, 4, 2, 1)
 STORE_GROUPS = (256, 128, 64, 32)  # channels stored together: whole SRAM bursts
-K_SLICES = (256, 64, 16, 4, 1)
+K_SLICES = (256, 192, 128, 64, 16, 4, 1)
 
 
 def pool_plans(window: WindowGeometry) -> Iterator[Tiling]:
@@ -205,15 +205,7 @@ def conv_plans(window: WindowGeometry, target: Target) -> Iterator[Tiling]:
         block = channels if fits else local.param_entries // 2
         most = min(2 if window.weights_per_image else 1, local.weight_bytes // window.weight_bytes)
         for group, buffered in product((channels, *_groups(channels)), range(1, most + 1)):
-            yield Tiling(
-                1,
-                1,
-                group,
-                min(group, block),
-                window.in_channels,
-                keeps_params=fits,
-                weight_slots=buffered,
-            )
+            yield Tiling(1, 1, group, min(group, block), window.in_channels, keeps_params=fits, weight_slots=buffered)
         if fills_weight_buffer(window, target) and not window.weights_per_image:
             for block in _blocks(channels, target):
                 yield from _by_groups(window, target, block, (2,))
@@ -247,16 +239,7 @@ def _streamed(window: WindowGeometry, target: Target, block: int) -> Iterator[Ti
     if not k_slice or block > half:
         return
     for group in (channels, *_groups(channels)):
-        yield Tiling(
-            1,
-            1,
-            group,
-            min(block, group),
-            k_slice,
-            keeps_weights=False,
-            keeps_params=channels <= half,
-            weight_slots=slots,
-        )
+        yield _reloading(group, block, k_slice, slots, keeps_params=channels <= half)
 
 
 def sliced_plans(window: WindowGeometry, target: Target) -> Iterator[Tiling]:
@@ -269,17 +252,13 @@ def sliced_plans(window: WindowGeometry, target: Target) -> Iterator[Tiling]:
             if block > half or k_slice >= window.in_channels or slots < 2:
                 continue
             for group in (channels, *_groups(channels), block):
-                yield Tiling(
-                    1,
-                    1,
-                    group,
-                    min(block, group),
-                    k_slice,
-                    sliced=True,
-                    keeps_weights=False,
-                    keeps_params=channels <= half,
-                    weight_slots=slots,
-                )
+                yield _reloading(group, block, k_slice, slots, keeps_params=channels <= half, sliced=True)
+
+
+def _reloading(group: int, block: int, k_slice: int, slots: int, *, keeps_params: bool, sliced: bool = False) -> Tiling:
+    """Return a tiling that loads weights for every tile."""
+    sizes = group, min(block, group), k_slice
+    return Tiling(1, 1, *sizes, sliced, keeps_weights=False, keeps_params=keeps_params, weight_slots=slots)
 
 
 def _most_weights(window: WindowGeometry, target: Target) -> int:

@@ -136,6 +136,16 @@ def test_transfers_count_against_the_limit_of_instructions(monkeypatch: pytest.M
     assert all(commands(choice) <= most for choice in search(window, TARGET, ROOM, weighted=True))
 
 
+@pytest.mark.parametrize(("size", "channels", "sliced"), [(14, 576, True), (14, 256, False), (1, 576, False)])
+def test_input_channels_are_sliced_where_larger_tiles_reload_fewer_weights(
+    size: int, channels: int, sliced: bool
+) -> None:
+    window = make_window((1, size, size, channels), (1, size, size, 96))
+    best, *_ = window_choices(window, TARGET, ROOM, weighted=True)
+    assert best.tiling is not None
+    assert best.tiling.sliced == sliced
+
+
 def test_a_layer_of_100_million_weights_has_a_tiling() -> None:
     window = make_window((1, 1, 1, 25088), (1, 1, 1, 4096), kernel=(1, 1), pads=(0, 0))
     fastest = window_choices(window, TARGET, ROOM, weighted=True)[0]
