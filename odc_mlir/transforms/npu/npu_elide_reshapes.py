@@ -104,8 +104,7 @@ def _distinct(value: SSAValue, images: int) -> tuple[SSAValue, NDArray[np.int64]
             if len(value.op.inputs) != 1 or value.op.fill is not None:
                 return None
             sources, targets = zip(*map(indices, value.op.strided_copies()), strict=True)
-            places = np.concatenate(sources)[np.argsort(np.concatenate(targets))]
-            order = places[order]
+            order = np.concatenate(sources)[np.argsort(np.concatenate(targets))][order]
             matrices = order.reshape(images, -1)
             firsts = np.flatnonzero(np.append(True, (matrices[1:] != matrices[:-1]).any(1)))
             times = images // len(firsts)

@@ -35,12 +35,7 @@ from xdsl.ir import Block
 from odc_mlir.dialects.npu_isa import BufferOp, MemoryOp
 from odc_mlir.isa.fields import Queue
 from odc_mlir.transforms.npu.schedule.hazards import Latest, dependences
-from odc_mlir.transforms.npu.schedule.instruction_ir import (
-    DecodedProgram,
-    ProgramPass,
-    TargetedProgram,
-    erase_unused,
-)
+from odc_mlir.transforms.npu.schedule.instruction_ir import DecodedProgram, ProgramPass, TargetedProgram, erase_unused
 from odc_mlir.transforms.npu.schedule.program import Command, buffers_of
 
 

@@ -29,12 +29,7 @@ from odc_mlir.isa.codec import MAX_POSTS, MAX_WAITS
 from odc_mlir.isa.fields import Queue
 from odc_mlir.isa.immediates import shared
 from odc_mlir.transforms.npu.schedule.hazards import Clock, dependences, join
-from odc_mlir.transforms.npu.schedule.instruction_ir import (
-    DecodedProgram,
-    ProgramPass,
-    TargetedProgram,
-    set_semaphores,
-)
+from odc_mlir.transforms.npu.schedule.instruction_ir import DecodedProgram, ProgramPass, TargetedProgram, set_semaphores
 from odc_mlir.transforms.npu.schedule.program import Command
 
 

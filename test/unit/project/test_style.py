@@ -22,7 +22,7 @@ LONGEST_FUNCTION_LINES = 90
 TOP_LEVEL = "top level"
 # Lines of Python by area of the package. Raise a number only with a reason, in the change that needs it.
 LINE_BUDGETS = {
-    "transforms/npu": 11_878,
+    "transforms/npu": 11_900,
     "quantizer": 10_497,
     "transforms/circle": 6_830,
     "transforms/native": 6_835,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import product
+from itertools import accumulate, product
 from typing import NamedTuple
 
 from odc_mlir.dialects import npu
@@ -13,12 +13,7 @@ from odc_mlir.isa.fields import Runs, Space
 from odc_mlir.isa.instructions import field_range
 from odc_mlir.isa.table.transfers import POSITION_BYTES
 from odc_mlir.targets import MemoryPort, Target
-from odc_mlir.transforms.npu.schedule.cost import (
-    instruction_bytes,
-    picked_bytes,
-    step_cycles,
-    transfer_bytes,
-)
+from odc_mlir.transforms.npu.schedule.cost import instruction_bytes, picked_bytes, step_cycles, transfer_bytes
 from odc_mlir.transforms.npu.schedule.geometry import parts
 from odc_mlir.transforms.npu.schedule.layers import Layer
 from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot, Slots, flat
@@ -32,20 +27,22 @@ LARGEST_COUNT = field_range("load", "size1")[1]
 _LARGEST_COPY = field_range("copy", "bytes")[1]
 LEVELS = 3  # loops of one transfer, including the contiguous one
 BURSTS = 64  # elements per run with good use of bursts
+Loop = tuple[int, int, int]  # count, distance of writes, distance of reads
 ROLLED_TRANSFERS = 12  # transfers of a copy in the program after loop rolling
 
 
 class Transfer(NamedTuple):
-    """One load or store: write and read offsets from the start of a tile, and loops. All in bytes.
+    """One load or store: offsets of the first byte written and read, and loops. All in bytes.
 
     ``size`` bytes are contiguous on both sides. Each loop is (count, write stride, read stride). The second loop
-    contains the first.
+    contains the first. ``source``: operand number of a load.
     """
 
     written: int
     read: int
     size: int
-    loops: tuple[tuple[int, int, int], tuple[int, int, int]]
+    loops: tuple[Loop, Loop]
+    source: int = 0
 
     def fields(self, *, load: bool) -> dict[str, int]:
         """Return the size and stride fields of the instruction."""
@@ -72,20 +69,58 @@ class Transfer(NamedTuple):
 
 
 class CopyTile(NamedTuple):
-    """Part of a copy that is in the tile buffer at a time.
+    """Part of a move that is in the tile buffer at a time."""
 
-    ``source``: operand number. ``start``, ``to``: offsets in source and result.
-    """
-
-    source: int
-    start: int
-    to: int
     bytes: int
     loads: tuple[Transfer, ...]
     stores: tuple[Transfer, ...]
 
 
-def tiles(copy: StridedCopy, room: int, item: int = 1) -> Iterator[CopyTile]:
+def move_tiles(copies: Sequence[StridedCopy], room: int, target: Target, item: int = 1) -> list[CopyTile]:
+    """Divide ``copies`` into tiles of at most ``room`` bytes, in the way with the fewest estimated cycles.
+
+    Short runs in memory cost whole bursts. A tile therefore also loads the codes between the runs, or holds whole rows
+    of a result in which copies fill different columns.
+    """
+    ways = [[tile for copy in copies for tile in copy_tiles(copy, room, item)]]
+    ways += (list(_joined_rows(copies, room // item, item, whole=whole)) for whole in (False, True))
+    return min(filter(None, ways), key=lambda tiles: _estimate(tiles, target), default=[])
+
+
+def _joined_rows(copies: Sequence[StridedCopy], room: int, item: int, *, whole: bool) -> Iterator[CopyTile]:
+    """Yield tiles of whole rows of a result in which each copy fills other columns. Yield none for other copies.
+
+    Each copy is loaded to its columns, or with ``whole`` as one run with the codes between its columns. The tile then
+    holds one source after another, and the store takes equally many columns of each.
+    """
+    pieces = [piece for piece in map(_columns, copies) if piece is not None]
+    if len(pieces) < len(copies) or len({(rows, row) for rows, _, row, _ in pieces}) != 1:
+        return
+    rows, distance, row, width = pieces[0]
+    differ = len({(step, columns) for _, step, _, columns in pieces}) > 1 or distance < width
+    if (whole and differ) or [copy.to for copy in copies] + [row] != [0, *accumulate(piece[3] for piece in pieces)]:
+        return
+    size = distance * len(pieces) if whole else row
+    most = min(room // size, LARGEST_RUN // (item * size), LARGEST_COUNT)
+    for first, count in parts(rows, most) if most else ():
+        loads: list[Transfer] = []
+        for k, (copy, (_, step, _, columns)) in enumerate(zip(copies, pieces, strict=True)):
+            run, to = (count - 1) * step + columns, k * count * step
+            loops, to = ([(run, 1, 1)], to) if whole else ([(count, row, step), (columns, 1, 1)], copy.to)
+            loads += _transfers(loops, item, to, copy.start + first * step, copy.source)
+        taken = [(count, row, distance), (len(pieces), width, count * distance), (width, 1, 1)]
+        stores = _transfers(taken if whole else [(count * row, 1, 1)], item, first * row)
+        yield CopyTile(count * size * item, tuple(loads), tuple(stores))
+
+
+def _columns(copy: StridedCopy) -> tuple[int, int, int, int] | None:
+    """Return (rows, source distance, result distance, columns) of a copy of part of each row, or None."""
+    loops = list(zip(copy.sizes, copy.reads, copy.writes, strict=True))
+    columns = loops.pop()[0] if loops[-1][1:] == (1, 1) else 1
+    return (*loops[0], columns) if len(loops) == 1 and min(loops[0]) > 0 else None
+
+
+def copy_tiles(copy: StridedCopy, room: int, item: int = 1) -> Iterator[CopyTile]:
     """Divide ``copy`` into tiles of at most ``room`` bytes.
 
     Tiles that read the same codes are adjacent. A tile holds codes of ``item`` bytes each, in the order of reading.
@@ -102,13 +137,12 @@ def tiles(copy: StridedCopy, room: int, item: int = 1) -> Iterator[CopyTile]:
                 inside[i] = taken
                 taken *= times[i]
         loops = list(zip(times, axes, inside, strict=True))
+        start, to = (begin + sum(first[i] * axes[i][k] for i in first) for k, begin in ((1, copy.start), (2, copy.to)))
+        reads = [(count, tile, read) for count, (_, read, _), tile in loops if tile]
         yield CopyTile(
-            copy.source,
-            (copy.start + sum(first[i] * axes[i][1] for i in first)) * item,
-            (copy.to + sum(first[i] * axes[i][2] for i in first)) * item,
             taken * item,
-            tuple(_transfers([(count, tile, read) for count, (_, read, _), tile in loops if tile], item)),
-            tuple(_transfers([(count, write, tile) for count, (_, _, write), tile in loops], item)),
+            tuple(_transfers(reads, item, 0, start, copy.source)),
+            tuple(_transfers([(count, write, tile) for count, (_, _, write), tile in loops], item, to)),
         )
 
 
@@ -139,14 +173,13 @@ def _tile_counts(axes: Sequence[tuple[int, int, int]], room: int, longest: int) 
     return counts
 
 
-def _transfers(loops: Sequence[tuple[int, int, int]], item: int) -> Iterator[Transfer]:
-    """Yield transfers that perform ``loops`` of (count, write stride, read stride), in elements."""
+def _transfers(loops: Sequence[Loop], item: int, to: int = 0, start: int = 0, source: int = 0) -> Iterator[Transfer]:
+    """Yield transfers to ``to`` that perform ``loops`` of (count, write stride, read stride), in elements."""
     ordered = sorted((loop for loop in loops if loop[0] > 1), key=lambda loop: abs(loop[1]))
     size = 1
     if ordered and ordered[0][1:] == (1, 1):
         size = ordered.pop(0)[0]
-    inner: list[tuple[int, int, int]] = []
-    outer: list[tuple[int, int, int]] = []
+    inner, outer = list[Loop](), list[Loop]()
     extent = size
     for loop in ordered:
         count, written, read = loop
@@ -156,10 +189,10 @@ def _transfers(loops: Sequence[tuple[int, int, int]], item: int) -> Iterator[Tra
             extent = written * (count - 1) + extent
     levels = [*inner, *[(1, extent, 0)] * (LEVELS - 1 - len(inner))]
     for steps in product(*(range(count) for count, _, _ in outer)):
-        written = sum(step * loop[1] for step, loop in zip(steps, outer, strict=True))
-        read = sum(step * loop[2] for step, loop in zip(steps, outer, strict=True))
-        inner1, inner2 = ((count, to * item, start * item) for count, to, start in levels)
-        yield Transfer(written * item, read * item, size * item, (inner1, inner2))
+        written = to + sum(step * loop[1] for step, loop in zip(steps, outer, strict=True))
+        read = start + sum(step * loop[2] for step, loop in zip(steps, outer, strict=True))
+        inner1, inner2 = ((count, w * item, r * item) for count, w, r in levels)
+        yield Transfer(written * item, read * item, size * item, (inner1, inner2), source)
 
 
 def move_cycles(
@@ -169,19 +202,22 @@ def move_cycles(
 
     ``item``: bytes of an element.
     """
-    burst, width = target.sram.burst_bytes, target.sram.bytes_per_cycle
-    moved, count = float(filled), -(-filled // max(1, min(room, LARGEST_RUN)))
-    for copy in copies:
-        previous = None
-        for tile in tiles(copy, tile_room(room), item):
-            loads = tile.loads if (tile.start, tile.loads) != previous else ()
-            previous = (tile.start, tile.loads)
-            moved += sum(transfer_bytes(item.runs(load=True), burst) for item in loads)
-            moved += sum(transfer_bytes(item.runs(load=False), burst) for item in tile.stores)
-            count += len(loads) + len(tile.stores)
-    latency = target.sram.read_latency_cycles
-    cycles = max(moved / width, (moved / width + count * latency) / target.dma.descriptors_in_flight) + 2 * latency
+    fills = -(-filled // max(1, min(room, LARGEST_RUN)))
+    cycles, count = _estimate(move_tiles(copies, tile_room(room), target, item), target, filled, fills)
     return cycles, instruction_bytes("load") * min(count, ROLLED_TRANSFERS * len(copies))
+
+
+def _estimate(tiles: Sequence[CopyTile], target: Target, moved: float = 0, count: int = 0) -> tuple[float, int]:
+    """Return (cycles, transfers) of ``tiles`` after ``count`` transfers of ``moved`` bytes."""
+    burst, latency, previous = target.sram.burst_bytes, target.sram.read_latency_cycles, None
+    for tile in tiles:
+        loads = tile.loads if tile.loads != previous else ()
+        previous = tile.loads
+        moved += sum(transfer_bytes(item.runs(load=True), burst) for item in loads)
+        moved += sum(transfer_bytes(item.runs(load=False), burst) for item in tile.stores)
+        count += len(loads) + len(tile.stores)
+    needed = moved / target.sram.bytes_per_cycle
+    return max(needed, (needed + count * latency) / target.dma.descriptors_in_flight) + 2 * latency, count
 
 
 def tile_room(room: int) -> int:
@@ -203,7 +239,8 @@ def move_commands(layer: Layer[npu.MoveOp], memories: LocalMemories) -> Iterator
     words = npu.item_bytes(layer.op.output) // item_bytes  # a 64-bit element has two words
     copies = [_in_words(copy, words) for copy in layer.op.strided_copies()]
     fill = None if layer.op.fill is None else layer.op.fill.value.data
-    most = max((tile.bytes for copy in copies for tile in tiles(copy, room, item_bytes)), default=0)
+    tiles = move_tiles(copies, room, memories.target, item_bytes)
+    most = max((tile.bytes for tile in tiles), default=0)
     total = layer.result.elements * item_bytes
     filled = min(room // item_bytes * item_bytes, total) if fill is not None else 0
     slots = memories.take(Space.TILE, [Slot("moved", (max(most, filled) // item_bytes,), layer.result.type)] * BUFFERS)
@@ -213,18 +250,14 @@ def move_commands(layer: Layer[npu.MoveOp], memories: LocalMemories) -> Iterator
         for start, size in parts(total, min(filled, LARGEST_RUN)):
             yield flat("store", layer.result.at(start), (slot, 0), size)
     turns = Slots(slots)
-    for copy in copies:
-        for tile in tiles(copy, room, item_bytes):
-            slot, empty = turns.get((tile.source, tile.start, tile.loads))
-            source = layer.sources[tile.source]
-            for item in tile.loads if empty else ():
-                place = source.at(tile.start + item.read)
-                fields = item.fields(load=True)
-                yield command("load", source=place, target=(slot, item.written), **fields)
-            for item in tile.stores:
-                place = layer.result.at(tile.to + item.written)
-                fields = item.fields(load=False)
-                yield command("store", target=place, source=(slot, item.read), **fields)
+    for tile in tiles:
+        slot, empty = turns.get(tile.loads)
+        for item in tile.loads if empty else ():
+            place = layer.sources[item.source].at(item.read)
+            yield command("load", source=place, target=(slot, item.written), **item.fields(load=True))
+        for item in tile.stores:
+            place = layer.result.at(item.written)
+            yield command("store", target=place, source=(slot, item.read), **item.fields(load=False))
 
 
 def gather_commands(layer: Layer[npu.GatherOp], memories: LocalMemories) -> Iterator[Command]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,18 @@ from numpy.typing import NDArray
 from odc_mlir import targets
 from odc_mlir.dialects.npu_layers import StridedCopy
 from odc_mlir.transforms.npu.lowering.decompositions import FILLED, indices, strided_copies
-from odc_mlir.transforms.npu.schedule.move_stream import LARGEST_COUNT, LARGEST_RUN, Transfer, move_cycles, tiles
+from odc_mlir.transforms.npu.schedule.cost import transfer_bytes
+from odc_mlir.transforms.npu.schedule.move_stream import (
+    LARGEST_COUNT,
+    LARGEST_RUN,
+    Transfer,
+    copy_tiles,
+    move_cycles,
+    move_tiles,
+)
 
 Map = NDArray[Any]
+TARGET = targets.load("npu-256")
 X = np.arange(8 * 8 * 16).reshape(1, 8, 8, 16)
 ZEROS = np.full((1, 16, 16, 16), FILLED)
 ZEROS[:, ::2, ::2] = X
@@ -23,6 +33,9 @@ ZEROS[:, ::2, ::2] = X
 REGULAR: dict[str, tuple[Map, int]] = {
     "same": (X, 1),
     "one": (np.zeros(1), 1),
+    "narrow slice": (X[..., 3:6], 1),
+    "columns swapped": (np.roll(X, 8, -1), 1),
+    "column pairs": (np.concatenate([X[..., 4:6], X[..., :7]], -1), 2),
     "channels beside": (np.concatenate([X, X], -1), 2),
     "slice": (X[:, 1:7:2, 2:5, 3:9], 1),
     "turned": (X.transpose(0, 3, 1, 2), 1),
@@ -91,24 +104,38 @@ def elements(transfer: Transfer, *, written: bool) -> Map:
 @pytest.mark.parametrize("name", REGULAR)
 def test_tiles_move_what_their_piece_does(name: str, room: int) -> None:
     index, _ = REGULAR[name]
-    result = np.full(index.size, FILLED)
-    for copy in strided_copies(index, [X.size], 64) or []:
-        for tile in tiles(copy, room):
+    copies = strided_copies(index, [X.size], 64) or []
+    for made in ([*chain(*(copy_tiles(copy, room) for copy in copies))], move_tiles(copies, room, TARGET)):
+        result = np.full(index.size, FILLED)
+        for tile in made:
             assert tile.bytes <= max(room, 1)
             slot = np.full(tile.bytes, FILLED)
             for load in tile.loads:
-                slot[elements(load, written=True)] = tile.start + elements(load, written=False)
+                slot[elements(load, written=True)] = elements(load, written=False)
             for store in tile.stores:
-                where = tile.to + elements(store, written=True)
+                where = elements(store, written=True)
                 assert (result[where] == FILLED).all()
                 result[where] = slot[elements(store, written=False)]
-    np.testing.assert_array_equal(result, index.reshape(-1))
+        np.testing.assert_array_equal(result, index.reshape(-1))
+
+
+SWAPPED = [StridedCopy(0, start, 8 - start, (64, 8), (16, 1), (16, 1)) for start in (8, 0)]
+
+
+@pytest.mark.parametrize("copies", [strided_copies(REGULAR["narrow slice"][0], [X.size], 1), SWAPPED])
+def test_short_runs_in_memory_are_long_runs_of_a_tile(copies: list[StridedCopy]) -> None:
+    """Memory moves whole bursts: all codes between short runs are loaded, and rows are joined in the tile buffer."""
+    burst = TARGET.sram.burst_bytes
+    for tile in move_tiles(copies, 9000, TARGET):
+        for load, transfers in ((True, tile.loads), (False, tile.stores)):
+            for runs in (transfer.runs(load=load) for transfer in transfers):
+                assert transfer_bytes(runs, burst) < runs.extent + burst
 
 
 @pytest.mark.parametrize("name", REGULAR)
 def test_transfers_fit_their_instructions(name: str) -> None:
     for copy in strided_copies(REGULAR[name][0], [X.size], 64) or []:
-        for tile in tiles(copy, 5000):
+        for tile in copy_tiles(copy, 5000):
             for load, transfer in [*((True, t) for t in tile.loads), *((False, t) for t in tile.stores)]:
                 fields = transfer.fields(load=load)
                 assert all(value >= 0 for value in fields.values())
@@ -120,9 +147,8 @@ def test_transfers_fit_their_instructions(name: str) -> None:
 
 
 def test_more_to_move_costs_more() -> None:
-    target = targets.load("npu-256")
     small, large = (StridedCopy(0, 0, 0, (size,), (1,), (1,)) for size in (64, 64_000))
     scattered = StridedCopy(0, 0, 0, (64_000,), (7,), (1,))
-    costs = [move_cycles([copy], 0, 8000, target)[0] for copy in (small, large, scattered)]
+    costs = [move_cycles([copy], 0, 8000, TARGET)[0] for copy in (small, large, scattered)]
     assert costs == sorted(costs)
-    assert move_cycles([small], 1000, 8000, target)[0] > costs[0]
+    assert move_cycles([small], 1000, 8000, TARGET)[0] > costs[0]
