@@ -107,6 +107,9 @@ class ResidentPlanner:
         self._balancer = Balancer(graph.constant_bytes, tilings.target, memory)
         self._fronts: dict[tuple[int, int, tuple[bool, ...], bool], tuple[TilingChoice, ...] | CompileError] = {}
         self._layer = 0  # the layer in which the last plan failed
+        # Addresses of residents, and fronts by layer, of the last plan that did not fail.
+        self._addresses: set[tuple[int, int | None]] = set()
+        self._last: list[tuple[TilingChoice, ...]] = [()] * len(graph.ops)
 
     def plan(self, check: Callable[[], None], *, improve: bool) -> ResidencyPlan:
         """Return a greedy plan with all residents that fit together, or without residents if that scores better.
@@ -169,17 +172,19 @@ class ResidentPlanner:
         if (placed := place_residents(list(residents.values()))) > total:
             self._layer = max(residents.values(), key=lambda r: (r.address or 0) + r.size).first
             raise CompileError(f"resident tensors exceed the tile buffer ({placed} > {total} bytes)")
-        alive: list[list[Resident]] = [[] for _ in self.graph.ops]
-        for resident in residents.values():
-            for layer in range(resident.first, resident.last + 1):
-                alive[layer].append(resident)
-        fronts = []
-        for layer, (sources, result) in enumerate(zip(self.graph.sources, self.graph.results, strict=True)):
+        addresses = {(index, resident.address) for index, resident in residents.items()}
+        changed = [self.candidates[index] for index, _ in addresses ^ self._addresses]
+        fronts = [*self._last]
+        for layer in range(len(fronts)):
+            if fronts[layer] and not any(candidate.lives_at(layer) for candidate in changed):
+                continue
             self._layer = layer
-            room = largest_gap(alive[layer], layer, total) if alive[layer] else total
+            room = largest_gap([*residents.values()], layer, total)
             if room < total:
                 room -= room % ROOM_STEP
-            fronts.append(self._front(layer, room, tuple(source in kept for source in sources), result in kept))
+            sources = tuple(source in kept for source in self.graph.sources[layer])
+            fronts[layer] = self._front(layer, room, sources, self.graph.results[layer] in kept)
+        self._addresses, self._last = addresses, fronts
         return ResidencyPlan(residents, *self._balancer.choose(fronts))
 
     def _front(self, layer: int, room: int, sources: tuple[bool, ...], result: bool) -> tuple[TilingChoice, ...]:
