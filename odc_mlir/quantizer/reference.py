@@ -464,7 +464,10 @@ class Reference:
                 for a, b in zip(every, others, strict=True):
                     if a.shape != b.shape:
                         raise ModelError(f"an output has the shape {b.shape}, the float model's {a.shape}")
-                    meter.add(a, b)
+                alike = len({array.shape for array in every}) == 1
+                rows = [(np.stack(every), np.stack(others), len(every))] if alike else zip(every, others, strict=True)
+                for pair in rows:
+                    meter.add(*pair)
                 for column in found_columns:
                     column.add(others, every)
             lacks = [lacks for _, lacks in every_run]

@@ -31,6 +31,7 @@ from odc_mlir.runtime.execution.units import Watcher
 TOP = (1, 5)
 # Number of elements compared at a time, because several float64 temporaries are live.
 _PIECE_ELEMENTS = 1 << 18
+_NO_DISTANCE = -1.0  # largest difference of a record without finite values
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,46 +93,47 @@ class ErrorMeter:
         self._scale = scale
         self._records = 0
         self._elements = self._differing = self._finite = self._nonzero = 0
-        self._max_abs = self._absolute = self._relative = self._squares = 0.0
-        self._reference_squares = self._other_squares = self._products = 0.0
+        self._max_abs = 0.0
+        self._sums = np.zeros(6)  # |a-b|, |a-b| / |a|, (a-b)^2, a^2, b^2, a * b
         self._largest: list[float] = []  # largest difference of each record
         self._ends = (math.inf, -math.inf)  # range of all finite values of the reference
         self._matches: dict[int, list[float]] = {k: [] for k in TOP}
 
-    def add(self, reference: Array, other: Array) -> None:
-        """Add a record: two arrays of the same shape and kind (numbers, text or handles). Handles never differ."""
-        a, b = reference.reshape(-1), other.reshape(-1)
+    def add(self, reference: Array, other: Array, records: int = 1) -> None:
+        """Add records in arrays of the same shape and kind (numbers, text or handles). Handles never differ."""
+        a, b = reference.reshape(records, -1), other.reshape(records, -1)
         self._elements += a.size
         if self._equality:
-            differing = int(np.count_nonzero(a != b))
-            self._differing += differing
-            self._matches[1].append(1.0 - differing / max(1, a.size))
+            differing = np.count_nonzero(a != b, axis=1)
+            self._differing += int(differing.sum())
+            self._matches[1] += (1.0 - differing / max(1, a.shape[1])).tolist()
             return
         if a.dtype.kind not in "biufc":
             # Handles refer to state of a run. The results of operators that read this state are compared instead.
-            texts = ((x, y) for x, y in zip(a, b, strict=True) if isinstance(x, (bytes, str)))
+            texts = ((x, y) for x, y in zip(a.flat, b.flat, strict=True) if isinstance(x, (bytes, str)))
             self._differing += sum(x != y for x, y in texts)
             return
-        exact = a.dtype.kind != "f" and a.dtype.kind != "c"
-        largest, before = 0.0, self._finite
-        for start in range(0, a.size, _PIECE_ELEMENTS):
+        rtol = self._tolerance.rtol if a.dtype.kind in "fc" else 0.0
+        largest = np.full(records, _NO_DISTANCE if a.size else 0.0)
+        for start in range(0, a.shape[1], _PIECE_ELEMENTS):
             piece = slice(start, start + _PIECE_ELEMENTS)
-            largest = max(largest, self._add_piece(a[piece], b[piece], 0.0 if exact else self._tolerance.rtol))
-        self._max_abs = max(self._max_abs, largest)
-        has_distance = not a.size or self._finite > before  # False for records with no finite values
-        self._records += has_distance
-        if a.dtype.kind != "c":
-            self._largest += [largest] if has_distance else []
-            if (finite := a[np.isfinite(a)]).size:
-                low, high = self._ends
-                self._ends = min(low, float(finite.min())), max(high, float(finite.max()))
-        if self._top and a.dtype.kind != "c":
+            largest = np.maximum(largest, self._add_piece(a[:, piece], b[:, piece], rtol))
+        self._max_abs = max(self._max_abs, float(largest.max()))
+        known = largest[largest > _NO_DISTANCE].tolist()
+        self._records += len(known)
+        if a.dtype.kind == "c":
+            return
+        self._largest += known
+        if (finite := a[np.isfinite(a)]).size:
+            low, high = self._ends
+            self._ends = min(low, float(finite.min())), max(high, float(finite.max()))
+        if self._top:
             for k in TOP:
-                if a.size and (self._classes or a.size) > k:  # otherwise all elements are among the k largest
-                    self._matches[k].append(top_match(a, b, k, self._classes))
+                if a.size and (self._classes or a.shape[1]) > k:  # otherwise all elements are among the k largest
+                    self._matches[k] += top_matches(a, b, k, self._classes)
 
-    def _add_piece(self, a: Array, b: Array, rtol: float) -> float:
-        """Add a part of a record. Return the largest absolute difference in the part."""
+    def _add_piece(self, a: Array, b: Array, rtol: float) -> Array:
+        """Add parts of records, [records, elements]. Return the largest absolute difference in each part."""
         same = a == b
         wide = np.complex128 if a.dtype.kind == "c" or b.dtype.kind == "c" else np.float64
         x, y = a.astype(wide), b.astype(wide)
@@ -139,54 +141,45 @@ class ErrorMeter:
         same |= np.isnan(x) & np.isnan(y)
         if not finite.all():
             self._differing += int(np.count_nonzero(~(same | finite)))
-            x, y, same = x[finite], y[finite], same[finite]
+            x, y, same = np.where(finite, x, 0.0), np.where(finite, y, 0.0), same | ~finite
         distance, size = np.abs(x - y), np.abs(x)
         self._differing += int(np.count_nonzero(~same & (distance > self._tolerance.atol + rtol * size)))
-        self._finite += x.size
-        self._absolute += float(distance.sum())
-        self._squares += float(np.square(distance).sum())
-        self._reference_squares += float(np.square(size).sum())
-        self._other_squares += float(np.square(np.abs(y)).sum())
-        self._products += float(np.vdot(x, y).real)
+        self._finite += int(np.count_nonzero(finite))
         nonzero = size > 0
         self._nonzero += int(np.count_nonzero(nonzero))
-        self._relative += float((distance[nonzero] / size[nonzero]).sum())
-        return float(distance.max(initial=0.0))
+        ratios = [d[n] / s[n] for d, s, n in zip(distance, size, nonzero, strict=True)]
+        squares = (np.square(array).sum(axis=1) for array in (distance, size, np.abs(y)))
+        products = [np.vdot(*pair).real for pair in zip(x, y, strict=True)]
+        for sums in np.stack([distance.sum(axis=1), [ratio.sum() for ratio in ratios], *squares, products], axis=1):
+            self._sums += sums
+        return np.asarray(np.where(finite, distance, _NO_DISTANCE).max(axis=1, initial=_NO_DISTANCE))
 
     def errors(self) -> Errors:
         """Return the metrics over everything added so far."""
         if not self._finite:
-            return Errors(
-                self._elements, self._differing, top1_match=_mean(self._matches[1]) if self._equality else None
-            )
+            share = _mean(self._matches[1]) if self._equality else None
+            return Errors(self._elements, self._differing, top1_match=share)
+        absolute, relative, squares, signal, other, products = self._sums.tolist()
+        lengths = math.sqrt(signal) * math.sqrt(other)
         return Errors(
             elements=self._elements,
             differing=self._differing,
             max_abs=self._max_abs,
-            mae=self._absolute / self._finite,
-            mape_percent=100.0 * self._relative / self._nonzero if self._nonzero else None,
+            mae=absolute / self._finite,
+            mape_percent=100.0 * relative / self._nonzero if self._nonzero else None,
             mpeir=self._mpeir(),
-            mse=self._squares / self._finite,
-            sqnr_db=self._sqnr(),
-            cosine=self._cosine(),
+            mse=squares / self._finite,
+            sqnr_db=10.0 * math.log10(signal / squares) if squares and signal else None,
+            cosine=max(-1.0, min(1.0, products / lengths)) if lengths else None,
             top1_match=_mean(self._matches[1]),
             top5_match=_mean(self._matches[5]),
-            tae=self._absolute / self._records,
-            srmse=math.sqrt(self._squares / self._finite) / self._scale if self._scale else None,
+            tae=absolute / self._records,
+            srmse=math.sqrt(squares / self._finite) / self._scale if self._scale else None,
         )
 
     def _mpeir(self) -> float | None:
         mean = _mean(self._largest)
         return None if mean is None else mean / (self._interval or interval_of(*self._ends) or 1.0)
-
-    def _sqnr(self) -> float | None:
-        if not self._squares or not self._reference_squares:
-            return None
-        return 10.0 * math.log10(self._reference_squares / self._squares)
-
-    def _cosine(self) -> float | None:
-        lengths = math.sqrt(self._reference_squares) * math.sqrt(self._other_squares)
-        return max(-1.0, min(1.0, self._products / lengths)) if lengths else None
 
 
 # Intervals of results by operator, if the definition of the operator determines the range.
@@ -201,17 +194,19 @@ def interval_of(low: float, high: float) -> float | None:
     return (high - low) or max(-low, high) or None if low <= high else None
 
 
-def top_match(a: Array, b: Array, k: int = 1, classes: int | None = None) -> float:
-    """Return the share of the ``k`` largest elements of ``a`` that are also among the ``k`` largest of ``b``.
+def top_matches(a: Array, b: Array, k: int = 1, classes: int | None = None) -> list[float]:
+    """Return the share of the ``k`` largest elements of ``a`` that are among the ``k`` largest of ``b``, by record.
 
-    The lower index wins ties. With ``classes``, return the mean over rows of ``classes`` elements.
+    ``a`` and ``b`` are ``[records, elements]``. The lower index wins ties. With ``classes``, return the means over rows
+    of ``classes`` elements.
     """
-    ours, theirs = (array.reshape(-1, classes or array.size) for array in (a, b))
+    ours, theirs = (array.reshape(-1, classes or array.shape[1]) for array in (a, b))
     if k == 1:
         alike = ours.argmax(axis=1) == theirs.argmax(axis=1)
     else:
         alike = _largest(ours, k) & _largest(theirs, k)
-    return int(np.count_nonzero(alike)) / (k * len(ours))
+    counts = np.count_nonzero(alike.reshape(len(a), -1), axis=1)
+    return (counts / (k * (len(ours) // len(a)))).tolist()  # type: ignore[no-any-return]
 
 
 def _largest(rows: Array, k: int) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -65,7 +66,7 @@ def test_the_largest_of_rows_are_those_of_each(data: st.DataObject) -> None:
 
     pairs = zip(a.reshape(rows, width), b.reshape(rows, width), strict=True)
     expected = [len(largest(x) & largest(y)) / k for x, y in pairs]
-    assert metrics.top_match(a, b, k, width) == pytest.approx(np.mean(expected))
+    assert metrics.top_matches(a[None], b[None], k, width) == [pytest.approx(np.mean(expected))]
 
 
 def test_nothing_to_measure() -> None:
@@ -132,3 +133,17 @@ def test_records_may_have_any_rank() -> None:
         meter.add(array, other)
     assert meter.errors().mae == 1
     assert meter.errors().top1_match is None
+
+
+@given(st.data())
+def test_records_in_one_array_count_like_records_one_by_one(data: st.DataObject) -> None:
+    shape = (data.draw(st.integers(1, 4)), data.draw(st.integers(1, 9)))
+    values = st.lists(st.sampled_from([0.0, 1.5, -2.0, 0.3, math.inf, math.nan]), min_size=36, max_size=36)
+    a, b = (np.array(data.draw(values)[: shape[0] * shape[1]], np.float32).reshape(shape) for _ in range(2))
+    equality = data.draw(st.booleans())
+    together, one_by_one = (ErrorMeter(Tolerance(), top=True, equality=equality) for _ in range(2))
+    together.add(a, b, len(a))
+    for pair in zip(a, b, strict=True):
+        one_by_one.add(*pair)
+    found, expected = (dataclasses.asdict(meter.errors()) for meter in (together, one_by_one))
+    assert found == pytest.approx(expected)
