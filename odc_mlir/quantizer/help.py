@@ -32,14 +32,14 @@ LOG = logging.getLogger(__name__)
 # Minimum gain of a change beyond chance: smaller gains are below the repeatability of a verdict's figures.
 LEAST_GAIN_DB = 0.1
 # Headrooms to try. With 8 bits, 10 and 30 % cost at most 0.8 and 2.3 dB, because steps are wider. With 16 bits, four
-# and eight times the range cost one and two bits more than WIDE_HEADROOM.
-HEADROOMS, WIDER_HEADROOMS = (0.1, 0.3), (3.0, 7.0)
+# times the range cost one bit more than WIDE_HEADROOM.
+HEADROOMS, WIDER_HEADROOMS = (0.1, 0.3), (3.0,)
 # Headrooms are tried if unseen samples are worse than known samples by half the cost of the smallest headroom.
 _LEAST_LOST_DB = 0.5
 # Headroom -> largest number of samples for which the headroom is presumed to help, and the cost in dB accepted then.
 # An unseen sample exceeds the maximum of n samples with probability 1 / (n + 1): 1 in 100, or 1 in 17. The cost of the
 # second headroom is the cost beyond the first.
-_PRESUMED = {0.1: (99, 0.5), 0.3: (16, 1.5), 3.0: (99, 0.5), 7.0: (16, 1.5)}
+_PRESUMED = {0.1: (99, 0.5), 0.3: (16, 1.5), 3.0: (99, 0.5)}
 
 _IMPLIED = (
     "the first layer's weights differ by channel, as if they included a normalisation of inputs: inputs are scaled by "

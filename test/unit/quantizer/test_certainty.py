@@ -426,7 +426,7 @@ PRESUMED = {"HEADROOMS": (0.001, 0.3), "_PRESUMED": {0.001: (99, math.inf), 0.3:
         (_samples(48, 0.2), {}, UNSHOWN, [0.1], 0.1),
         (_samples(99, 0.2), {}, UNSHOWN, [0.1], 0.1),
         (_samples(100, 0.2), {}, UNSHOWN, [], 0.0),
-        (_samples(16, 0.2), {"scheme": "int16x8"}, UNSHOWN, [3.0, 7.0], 7.0),
+        (_samples(16, 0.2), {"scheme": "int16x8"}, UNSHOWN, [3.0], 3.0),
         (_samples(48, 0.2), {"scheme": "int16x8"}, UNSHOWN, [3.0], 3.0),
         (_samples(100, 0.2), {"scheme": "int16x8"}, UNSHOWN, [], 1.0),
         # Ranges hold other samples.
