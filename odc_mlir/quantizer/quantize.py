@@ -41,7 +41,6 @@ from odc_mlir.runtime.execution.blas_threads import BlasLimit
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.recording import record
-from odc_mlir.support.collection import seldom_collected
 from odc_mlir.targets.cpu import is_cpu
 from odc_mlir.transforms.quant.common import ir as quant_ir
 from odc_mlir.transforms.quant.common.given import given_range, read_given
@@ -147,7 +146,6 @@ RecordSource = str | os.PathLike[str] | Records
 WEIGHTS_ONLY = "int8_wo"
 
 
-@seldom_collected()
 def quantize(
     model: Source,
     *,

@@ -405,11 +405,14 @@ def quantize(
     ``max_samples``, ``pictures``: how to read sample files. docs/quantisation.md explains all options. Raises OdcError,
     but not if the model misses limits (see ``Quantized.verdict``).
     """
-    from odc_mlir.quantizer import quantize as quantizer
+    from odc_mlir.support.collection import seldom_collected
 
     data = {"calibration": calibration, "evaluation": evaluation, "records": records, "labels": labels}
     more = {"max_samples": max_samples, "pictures": pictures, "progress": progress}
-    made = quantizer.quantize(model_of(model), **data, **more, **options)
+    with seldom_collected():  # also while modules are imported
+        from odc_mlir.quantizer import quantize as quantizer
+
+        made = quantizer.quantize(model_of(model), **data, **more, **options)
     made.verdict["model"] = model_name(model.files.location if isinstance(model, Package) else model)
     return made
 

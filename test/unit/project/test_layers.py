@@ -104,7 +104,7 @@ QUANTIZER_ORDER: dict[str, tuple[str, ...]] = {
 
 # The one module of the runtime that compiles on the device, by an import inside a function.
 RUNTIME_TO_COMPILER = "odc_mlir.runtime.api"
-_ASKED_FOR = frozenset({"compiler", "loading", "quantizer"})
+_ASKED_FOR = frozenset({"compiler", "loading", "quantizer", "support"})
 
 USES_XDSL = frozenset(
     {"support", "dialects", "frontend", "transforms", "emitter", "interpreters", "pipelines", "compiler", "universe"}
