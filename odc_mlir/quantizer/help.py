@@ -164,8 +164,6 @@ class HelpSearch:
 
     def _gains(self, judged_on: str, change: RecipeChange, found: Candidate, best: Candidate) -> bool:
         measure = self.measured if judged_on == HELD_BACK else self.evaluator.measured_unseen
-        if change.is_presumed and judged_on == HELD_BACK and not (self.data.separate or found.model is best.model):
-            measure = self.evaluator.measured_by_halves  # ranges of another model depend on the held-out samples
         ours, theirs = map(measure, (found, best))
         if not change.is_presumed:
             return ours.better_than(theirs, LEAST_GAIN_DB)
