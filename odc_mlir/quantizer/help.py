@@ -20,7 +20,6 @@ from odc_mlir.quantizer.candidates import has_outputs_with_tails
 from odc_mlir.quantizer.evaluator import Evaluator
 from odc_mlir.quantizer.layers import LEAST_COVERAGE
 from odc_mlir.quantizer.models import Candidate, FloatModel, Recipe
-from odc_mlir.quantizer.outputs import unreached
 from odc_mlir.quantizer.policy.declarations import AUTO, INPUTS, OFF, OUTPUTS
 from odc_mlir.quantizer.policy.options import PrecisionChoice
 from odc_mlir.quantizer.policy.ranges import MINMAX
@@ -169,9 +168,7 @@ class HelpSearch:
             return ours.better_than(theirs, LEAST_GAIN_DB)
         if judged_on == HELD_BACK:
             return not theirs.better_than(ours, LEAST_GAIN_DB)
-        # A larger loss is accepted if the codes of more outputs reach scores above and below 0.5.
-        reaches = len(unreached(found.graph)) < len(unreached(best.graph))
-        return reaches or ours.quality_db - theirs.quality_db >= -change.most_lost_db
+        return ours.quality_db - theirs.quality_db >= -change.most_lost_db
 
     def loses_layers(self, found: Candidate, best: Candidate) -> bool:
         """Return whether ``found`` has more float multiplications, or infinite or NaN outputs for more samples."""
