@@ -22,7 +22,7 @@ LONGEST_FUNCTION_LINES = 90
 TOP_LEVEL = "top level"
 # Lines of Python by area of the package. Raise a number only with a reason, in the change that needs it.
 LINE_BUDGETS = {
-    "transforms/npu": 11_900,
+    "transforms/npu": 11_905,
     "quantizer": 10_497,
     "transforms/circle": 6_830,
     "transforms/native": 6_835,
@@ -35,7 +35,7 @@ LINE_BUDGETS = {
     "transforms/quant": 4_280,
     "dialects": 4_470,
     "simulator": 3_940,
-    "runtime/reporting": 3_560,
+    "runtime/reporting": 3_555,
     TOP_LEVEL: 4_515,
     "transforms/partition": 3_680,
     "isa": 2_940,
