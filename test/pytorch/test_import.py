@@ -75,6 +75,12 @@ def test_the_mode_of_the_module_stays() -> None:
     np.testing.assert_allclose(run(converted, x)[0], module.eval()(x).detach().numpy(), rtol=1e-6)
 
 
+def test_modules_that_pytorch_exported_keep_their_mode() -> None:
+    layer, x = nn.Linear(3, 2), torch.ones(1, 3)
+    module = torch.export.export(layer, (x,)).module()
+    np.testing.assert_allclose(run(odc_mlir.from_torch(module, x), x)[0], layer(x).detach().numpy(), rtol=1e-6)
+
+
 def test_shared_weights_are_stored_once_and_not_copied() -> None:
     layer = nn.Linear(4, 4)
     module = Fn(lambda m, x: m.parts[1](m.parts[0](x)), layer, layer)

@@ -63,7 +63,9 @@ def exported(module: Any, example_inputs: Any, dynamic_shapes: Any) -> Any:
     modes = {part: part.training for part in module.modules()}
     try:
         with _as_model_errors("PyTorch cannot export the module"), torch.no_grad():
-            return torch.export.export(module.eval(), arguments, dynamic_shapes=dynamic_shapes)
+            with suppress(NotImplementedError):  # a module that PyTorch has exported keeps its mode
+                module.eval()
+            return torch.export.export(module, arguments, dynamic_shapes=dynamic_shapes)
     finally:
         for part, mode in modes.items():
             part.training = mode

@@ -22,9 +22,6 @@ GATES = INPUT, FORGET, CELL, OUTPUT = range(4)
 CELL_FIELDS = ("added_half", "added_shift", "low", "high", "q", "round", "half", "shift", "zero")
 """Integer parameters of a quantised cell, in the order of the buffer ``fields``."""
 
-GATE_FIELDS = (*FIELDS, "left")
-"""Rows of the tables that scale the sums of the gates by channel, after a shift to the left by ``left``."""
-
 _LARGEST = (1 << 15) - 1
 
 _SEQUENCE: dict[str, Attribute] = {"outer": INDEX, "inner": INDEX, "channels": INDEX, "padded": INDEX}
@@ -116,8 +113,9 @@ def lstm_codes(w: Loops, helpers: Helpers, *, time_outer: int) -> None:
     """Compute an LSTM cell on stored 8-bit values, in the integer arithmetic of numerics.lstm.
 
     ``input`` has ``features`` values per row. Both weight buffers are ``[block of channels][four inputs][channel][4]``
-    over the channels of all gates, and both tables have the rows ``GATE_FIELDS``. The functions of gates and cell are
-    tables indexed by 16-bit values. ``gates`` is scratch memory for the sums of a step.
+    over the channels of all gates, and both tables have the rows ``windows.FIELDS`` and ``left``, a shift of the sums
+    to the left. The functions of gates and cell are tables indexed by 16-bit values. ``gates`` is scratch memory for
+    the sums of a step.
     """
     fields = [w.load(w["fields"], w.constant(index)) for index in range(len(CELL_FIELDS))]
     added_half, added_shift, low, high, *scaling = fields
