@@ -15,6 +15,7 @@ from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.plan import HostStep, Plan
 
 Shape = tuple[int, ...]
+Samples = list[list[NDArray[Any]]]  # inputs of runs
 
 
 class ModelBuilder:

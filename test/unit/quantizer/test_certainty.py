@@ -24,7 +24,7 @@ from helpers.float_models import (
     sqnr_db,
     without_ranges,
 )
-from helpers.models import ModelBuilder, dense_model
+from helpers.models import ModelBuilder, Samples, dense_model
 from odc_mlir.errors import AccuracyError, OdcError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.frontend.export_circle import export_model
@@ -39,8 +39,6 @@ from odc_mlir.quantizer.reference import Reference
 from odc_mlir.quantizer.samples import split
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.reporting.metrics import Errors
-
-Samples = list[list[np.ndarray]]
 
 
 def plain(**options: Any) -> Quantized:
@@ -124,16 +122,12 @@ def test_few_samples_are_the_only_reason_against_a_model_with_more_bits() -> Non
         assert (verdict["too_few_samples"], verdict["samples"]["telling"]) == (False, telling)
 
 
-@pytest.mark.parametrize(
-    ("most_macs", "said"), [(0, "16 or more (8 were given, and 4 of them held back for the check)")]
-)
-def test_advice_counts_samples_before_some_are_held_back(
-    most_macs: int, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(evaluator, "_MOST_JUDGING_MACS", most_macs)
+def test_advice_counts_samples_before_some_are_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluator, "_MOST_JUDGING_MACS", 0)
     made = plain(calibration=regressor(4)[1][:8], limit=0.05)
     assert made.verdict["too_few_samples"]
-    assert made.verdict["problems"][0].endswith(f"; give {said}")
+    said = "; give 16 or more (8 were given, and 4 of them held back for the check)"
+    assert made.verdict["problems"][0].endswith(said)
 
 
 def test_labels_of_few_samples_do_not_take_the_place_of_other_limits() -> None:
@@ -174,12 +168,10 @@ def test_what_samples_leave_open_asks_for_more_of_them() -> None:
         assert raised.value.hint == help_first + said
     given: dict[str, Any] = {"calibration": samples[::2], "evaluation": samples[1::2]}
     (check,) = plain(**given, limit=low / 9).verdict["limits"]
-    least, said = (
-        check["interval"][0],
-        "give more samples, because the confidence interval includes the limit, or allow",
-    )
+    least = check["interval"][0]
     apart = plain(**given, limit=least + 0.5 * (check["value"] - least))
     assert apart.verdict["limits"][0]["inherent"] is None
+    said = "give more samples, because the confidence interval includes the limit, or allow"
     with pytest.raises(OdcError, match=re.escape(help_first + said)):
         apart.require_passed()
     kept = plain(limit=(value + high) / 2)
@@ -567,10 +559,9 @@ def test_what_is_explained_is_the_part_of_the_variance() -> None:
 
 @pytest.mark.parametrize("spread", [1.0, 1e-2])
 def test_columns_of_samples_nearly_alike_are_no_units_of_their_own(spread: float) -> None:
-    builder, rng = ModelBuilder(), np.random.default_rng(6)
-    x = builder.tensor("x", (1, 8))
-    y = builder.dense("y", x, rng.normal(size=(4, 8)) * [[1], [10], [100], [1000]], np.zeros(4))
+    rng = np.random.default_rng(6)
+    file = dense_model(rng.normal(size=(4, 8)) * [[1], [10], [100], [1000]])
     samples = [[1 + value] for (value,) in normal(rng, SCENES, 1, 8, size=spread)]
-    reference = Reference(build_graph(builder.finish([x], [y])), samples)
+    reference = Reference(build_graph(read_model(file)), samples)
     assert reference.splits(0)
     assert reference.varies_in_units(0) is (spread == 1.0)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers.models import ModelBuilder, add_model
+from helpers.models import ModelBuilder, Samples, add_model
 from odc_mlir.calibration.copies import distinct, stratified, without
 from odc_mlir.errors import InputError, OdcError, OptionError
 from odc_mlir.formats.calibration import Pictures
@@ -14,7 +14,6 @@ from odc_mlir.quantizer.samples import LoadOptions, make_data, split
 from odc_mlir.runtime.execution.graph import build_graph
 
 GRAPH = build_graph(add_model())  # two inputs [1, 4]
-Samples = list[list[np.ndarray]]
 
 
 def _samples(count: int) -> Samples:

@@ -11,14 +11,13 @@ import pytest
 
 import odc_mlir
 from helpers.float_models import normal, regressor, squeeze_excite, without_ranges
-from helpers.models import ModelBuilder, dense_model
+from helpers.models import ModelBuilder, Samples, dense_model
 from odc_mlir.calibration.recorded import Records
 from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.errors import OdcError, OptionError
 from odc_mlir.quantizer.policy.declarations import OPTIONS
 from odc_mlir.quantizer.policy.verdict import describe, unshown
 
-Samples = list[list[np.ndarray]]
 Case = Callable[[], dict[str, Any]]
 COUNT = 24
 SAMPLES = regressor()[1]
@@ -69,10 +68,6 @@ def _with(**options: Any) -> Case:
 
 def _changed(change: Callable[[np.ndarray], Any]) -> Case:
     return lambda: {"calibration": [[change(x)] for (x,) in SAMPLES]}
-
-
-def _first(x: np.ndarray, value: float) -> np.ndarray:
-    return np.concatenate([np.full((1, 1), value, np.float32), x[:, 1:]], axis=1)
 
 
 def _evaluated(change: Callable[[np.ndarray], np.ndarray]) -> Case:
@@ -135,7 +130,6 @@ OFFSET = dense_model(np.random.default_rng(3).normal(size=(1, 8)), biases=(np.ar
 VALUES: dict[str, list[Any]] = {
     "limit": [NAN, INF, -1.0, 2.0, 1.0, "0.1", True],
     "min_coverage": [NAN, 1.5, -0.1],
-    "max_seconds": [NAN],
     "headroom": [INF, 256.0, "1"],
     "max_bytes": ["9 kB", 0],
     "scheme": [["int8"]],
@@ -146,8 +140,6 @@ VALUES: dict[str, list[Any]] = {
     "evaluation": [[], 5],
     "metric": ["accuracy", "drop"],
     "overrides": [
-        {"nobody": "float"},
-        {"hidden": "float"},
         {"hidden": "float", "y": "float"},
         {"hidden": "int16x8", "y": "int16x8"},
     ],
@@ -178,21 +170,15 @@ CASES: dict[str, Case] = {
         )
         for count in (3, 12, 20)
     },
-    "samples of NaN in part": _changed(lambda x: _first(x, NAN)),
-    "samples of infinity in part": _changed(lambda x: _first(x, INF)),
-    "one sample of NaN": lambda: {"calibration": [*SAMPLES[:-1], [_first(SAMPLES[-1][0], NAN)]]},
-    "one sample of infinity": lambda: {"calibration": [*SAMPLES[:-1], [_first(SAMPLES[-1][0], INF)]]},
     "one sample": _with(calibration=SAMPLES[:1]),
     "one sample of many outputs": lambda: _of(classifier()) | {"calibration": classifier()[1][:1]},
     "one sample many times": _with(calibration=SAMPLES[:1] * COUNT),
-    "no sample": _with(calibration=[]),
     "samples without values": _changed(lambda x: x[:0]),
     "samples that are text": _changed(lambda x: np.array([["a"] * 8])),
     "samples that are complex": _changed(lambda x: x * 1j),
     "samples of an input too many": lambda: {"calibration": [[x, x] for (x,) in SAMPLES]},
     "samples that are a number": _with(calibration=5),
     "a sample of another shape": _with(calibration=[*SAMPLES, [np.ones((1, 9), np.float32)]]),
-    "checked on NaN": _evaluated(lambda x: x * NAN),
     "checked on zeros": _evaluated(np.zeros_like),
     "checked on one sample many times": _evaluated(np.ones_like),
     "checked on one sample of others": _with(calibration=SAMPLES[1:], evaluation=SAMPLES[:1]),
@@ -203,20 +189,12 @@ CASES: dict[str, Case] = {
     "no layer for the target": _with(target="npu-256", overrides={"hidden": "float", "y": "float"}),
     "a layer that the target refuses": _with(target="npu-256", overrides={"hidden": "float"}),
     "a budget of no time": _with(max_time_ms=0.0, target="npu-256"),
-    "no real values": lambda: _of(without_sums("ABS")),
     "weights of zero": _weights(0.0),
-    "weights of NaN": _weights(NAN),
-    "weights of infinity": _weights(INF),
     "weights of subnormals": _weights(1e-42),
-    "one weight of NaN": _weights(NAN, every=False),
     "one weight of the largest number": _weights(3.4e38, every=False),
-    "a column that is small beside another": lambda: _of(columned((1000.0, 1.0))),
-    "columns of three sizes": lambda: _of(columned((1e5, 1.0, 1e-5))),
-    "an output that no sample moves": lambda: _of(columned((1.0, 1.0), "silent")),
     "limit of answers that all may miss": lambda: _of(classifier(), metric="top1", limit=0.0),
     "limit of sqnr that an offset keeps": lambda: _of((OFFSET, SAMPLES), metric="sqnr"),
     "max-drop nan": _labelled(lambda answers: answers, max_drop=NAN),
-    "max-drop negative": _labelled(lambda answers: answers, max_drop=-1.0),
     "max-drop infinite": _labelled(lambda answers: answers, max_drop=INF),
     "all points may be lost": _labelled(lambda answers: answers, max_drop=100.0),
     "labels that are one number": _labelled(lambda answers: 3),
@@ -239,7 +217,6 @@ CASES: dict[str, Case] = {
     "labels of other samples": _labelled(lambda answers: np.roll(answers, 7)),
     "labels counted down": _labelled(lambda answers: 5 - answers),
     "labels of other classes": _labelled(lambda answers: (answers > 2).astype(np.int64)),
-    "labels of too few samples": _labelled(lambda answers: answers[:-1]),
     "labels that are text": _labelled(lambda answers: answers.astype(str)),
     "records that are a number": lambda: {"records": 5},
     "records of another model": _records(digest="0" * 64),
@@ -254,7 +231,6 @@ CASES: dict[str, Case] = {
     "records of small values": _ranges(-1e-3, 1e-3),
     "records of the largest numbers": _ranges(-3e38, 3e38),
     "records of one tensor": _records(tensors=lambda old: dict(list(old.items())[1:2])),
-    "time that is over": _with(metric="mae", limit=1e-6, max_seconds=0.0),
 }
 
 
@@ -361,10 +337,10 @@ SAME = "is the same for all 24 samples, so its accuracy is unknown"
     ],
 )
 def test_what_is_lost_or_silent_is_told_by_name(sizes: tuple, beside: str, problem: str, finding: str) -> None:
-    verdict = verdict_of(columned(sizes, beside), metric="mpeir")
+    verdict = verdict_of(columned(sizes, beside))
     assert verdict["passed"] is not bool(problem)
     for key, expected in (("problems", problem), ("findings", finding)):
-        seen = [text for text in verdict[key] if " output 'y' " in text or text.startswith("output ")]
+        seen = [text for text in verdict[key] if " of output 'y' (" in text or SAME in text]
         assert len(seen) == bool(expected), seen
         assert "".join(seen).startswith(expected)
     if sizes == (1000.0, 1.0):

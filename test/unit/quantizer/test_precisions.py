@@ -153,6 +153,7 @@ def test_some_of_what_was_asked_for_is_left(scheme: str, wide: int) -> None:
         ("int8", "litert", ("int8", "int16x8", "float")),
         ("int16x8", None, ("int16x8", "int16", "float")),
         ("int16x8", "litert", ("int16x8", "float")),
+        ("int16", None, ("int16", *schemes.ladder_of("int16"))),
         ("uint8", None, ("uint8", "int16", "float")),
         ("uint8", "litert", ("uint8", "float")),
         ("int8_wo", None, ("int8_wo", "int16_wo", "float")),
@@ -288,9 +289,6 @@ def _graph(made: Any) -> Graph:
 def test_what_a_scheme_is_widened_to() -> None:
     assert all(ladder[-1] == "float" for ladder in schemes.LADDERS.values())
     assert (schemes.ladder_of("int16_wo"), schemes.ladder_of(SCHEME)) == ((), ("int8", "int16x8", "float"))
-    assert schemes.with_wide_weights("int8") == ("int16x8", "int16", "float")
-    assert schemes.with_wide_weights("int16x8") == ("int16", "float")
-    assert schemes.with_wide_weights("int16") == schemes.ladder_of("int16")
     wider = {"int8": "int16x8", "uint8": "int16", "int16": "float", SCHEME: "int16x8"}
     assert {name: schemes.wider_values(name) for name in wider} == wider
     for wide, narrow in schemes.NARROWER.items():

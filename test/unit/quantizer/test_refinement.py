@@ -14,7 +14,7 @@ from xdsl.ir import SSAValue
 import odc_mlir
 from helpers.float_models import rescaled_mobilenet, squeeze_excite
 from helpers.float_nets import FloatNet
-from helpers.models import ModelBuilder
+from helpers.models import ModelBuilder, Samples
 from odc_mlir.errors import UnsupportedError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
@@ -33,7 +33,6 @@ from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.runtime.recording import record
 
 Array = np.ndarray
-Samples = list[list[Array]]
 INPUTS, HIDDEN, OUTPUTS = 24, 16, 8
 
 
@@ -327,10 +326,7 @@ def test_candidates_are_the_same_whichever_were_built_before(room: int | None, m
         made = builder.build(model, Recipe(headroom=headroom, **recipe), model.fitted)
         return bytes(write_model(export_model(made.module)))
 
-    one, anew = (
-        CandidateBuilder(make_options(scheme="int8"), given),
-        CandidateBuilder(make_options(scheme="int8"), given),
-    )
+    one, anew = (CandidateBuilder(make_options(scheme="int8"), given) for _ in range(2))
     files = [built(one, *recipe) for recipe in ((0.0,), (0.1,), (0.0,))]
     assert files[0] == files[2] != files[1]
     assert built(one, 0.1, rounding=True) == built(anew, 0.1, rounding=True) != files[1] == built(one, 0.1)

@@ -230,20 +230,17 @@ def test_what_may_be_a_state_is_not_certain_until_somebody_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("options", "says"),
     [
-        ("types", "one static type; output 'h_out' is int8"),
-        ({"h_aut": "h_in"}, "names no output of the model.*did you mean 'h_out'"),
-        ({"h_out": "h"}, "names no input of the model"),
-        ({"y": "h_in"}, "one static type"),
-        (["h_out"], "is not OUT=IN"),
-        (["h_out=h_in", "y=h_in"], "two states have the input 'h_in'"),
+        ({"states": {"h_out": "h_in"}, "output_types": {"h_out": "int8"}}, "one static type; output 'h_out' is int8"),
+        ({"states": {"h_aut": "h_in"}}, "names no output of the model.*did you mean 'h_out'"),
+        ({"states": {"h_out": "h"}}, "names no input of the model"),
+        ({"states": {"y": "h_in"}}, "one static type"),
+        ({"states": ["h_out"]}, "is not OUT=IN"),
+        ({"states": ["h_out=h_in", "y=h_in"]}, "two states have the input 'h_in'"),
     ],
 )
-def test_pairs_that_cannot_be_are_errors(given: Any, says: str) -> None:
-    options = {"states": given}
-    if given == "types":
-        options = {"states": elman().states, "output_types": {"h_out": "int8"}}
+def test_pairs_that_cannot_be_are_errors(options: dict[str, Any], says: str) -> None:
     with pytest.raises(OptionError, match=says):
         quantize(elman().model, calibration=elman().samples(8, 1), **options, **PLAIN)
     assert make_options(states=["a=b", "c=d"]).states == {"a": "b", "c": "d"}

@@ -12,7 +12,7 @@ import pytest
 import odc_mlir
 from helpers.float_models import MODELS, dense_layers, normal, only, recurrent, rescaled_mobilenet, squeeze_excite
 from helpers.float_nets import FloatNet
-from helpers.models import ModelBuilder, dense_model
+from helpers.models import ModelBuilder, Samples, dense_model
 from odc_mlir import loading
 from odc_mlir.errors import AccuracyError
 from odc_mlir.formats.circle.writer import write_model
@@ -30,7 +30,6 @@ from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.tools.odc_quantize import _front
 
 TARGET = "npu-256"
-Samples = list[list[np.ndarray]]
 
 
 def made_of(make: Any, count: int | None = None, **options: Any) -> Quantized:
@@ -241,28 +240,19 @@ def test_a_budget_holds_of_the_package_whatever_was_estimated(monkeypatch: pytes
 
 def test_a_loop_counts_with_all_its_trips() -> None:
     """Three products of 4 by 4 in a loop on the host, one beside it on the target."""
-    builder = ModelBuilder()
-    shape, scalar = (1, 4), ()
-    x, y, z = (builder.tensor(name, shape) for name in "xyz")
-    weights = builder.tensor("w", (4, 4), data=np.eye(4, dtype=np.float32))
-    first = builder.tensor("first", scalar, "int32", data=np.array(0, np.int32))
-    last = builder.tensor("last", scalar, "int32")
-    builder.operator("FULLY_CONNECTED", [x, weights, -1], [y])
-    calls = {"cond_subgraph_index": 1, "body_subgraph_index": 2}
-    builder.operator("WHILE", [y, first], [z, last], options=calls)
+    builder, shape = ModelBuilder(), (1, 4)
+    x, z, last = builder.tensor("x", shape), builder.tensor("z", shape), builder.tensor("last", (), "int32")
+    operands = [builder.dense("y", x, np.eye(4)), builder.constant("first", 0, "int32")]
+    builder.operator("WHILE", operands, [z, last], options={"cond_subgraph_index": 1, "body_subgraph_index": 2})
     builder.finish([x], [z])
     for name in ("condition", "body"):
         builder.begin(name)
-        x, i = builder.tensor("x", shape), builder.tensor("i", scalar, "int32")
-        of = builder.tensor("of", scalar, "int32", data=np.array(3 if name == "condition" else 1, np.int32))
+        x, i = builder.tensor("x", shape), builder.tensor("i", (), "int32")
+        of = builder.constant("of", 3 if name == "condition" else 1, "int32")
         if name == "condition":
-            results = [builder.tensor("more", scalar, "bool")]
-            builder.operator("LESS", [i, of], results)
+            results = [builder.made("more", (), "LESS", i, of, dtype="bool")]
         else:
-            results = [builder.tensor("y", shape), builder.tensor("after", scalar, "int32")]
-            weights = builder.tensor("w", (4, 4), data=np.eye(4, dtype=np.float32))
-            builder.operator("FULLY_CONNECTED", [x, weights, -1], results[:1])
-            builder.operator("ADD", [i, of], results[1:])
+            results = [builder.dense("y", x, np.eye(4)), builder.made("after", (), "ADD", i, of, dtype="int32")]
         builder.finish([x, i], results)
     rules, module = TargetRules(TARGET), loading.copied(bytes(write_model(builder.model)))
     placed = rules.judge(module, plan=True)

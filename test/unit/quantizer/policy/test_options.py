@@ -63,8 +63,6 @@ def test_a_configuration_names_scheme_and_layers(tmp_path: Path) -> None:
         ({"equalize": "yes"}, "unknown equalize 'yes'"),
         ({"rounding": "yes"}, "unknown rounding 'yes'; use one of auto, on, off"),
         ({"range_options": {"high": 99.0}}, "options for ranges need a mode"),
-        ({"scheme": "int8_wo", "overrides": "a:float"}, "touches weights only"),
-        ({"normalize": "on", "io": "quantized"}, "normalised before they are codes"),
         ({"max_drop": -1.0}, "max_drop is -1.0, expected a number of at least 0"),
         ({"max_seconds": float("nan")}, "max_seconds is nan"),
         ({"mixed": {"layers": []}, "config": {"layers": []}}, "given twice"),
