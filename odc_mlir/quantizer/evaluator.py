@@ -402,7 +402,7 @@ class Evaluator:
 
 # Confidence intervals.
 
-_DRAWS = 1000
+_DRAWS = 1000  # of which 25 lie beyond each end of a 95 % interval: fewer would leave the ends to chance
 _FEWEST = 2  # minimum number of different samples
 _NORMAL = 1.96  # standard errors of a 95 % interval
 # With fewer samples than _KNOWING, errors are multiplied by this power of _KNOWING / samples: the tail is hardly known.

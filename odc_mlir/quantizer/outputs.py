@@ -56,10 +56,7 @@ SOFTMAX = frozenset({"SOFTMAX", "LOG_SOFTMAX"})
 _SQUASHING = SOFTMAX | {"LOGISTIC"}
 # Operators with results that may be logits.
 LOGITS = frozenset({"FULLY_CONNECTED", "CONV_2D", "ADD", "BATCH_MATMUL"})
-# If the largest class of an output wins at most this share of samples, the output holds scores. The sum is not tested.
-# A quantity that is the largest in more samples may just have a larger offset than the others.
-_MOST_WON = 0.5
-UNDECIDED_NATS = math.log(2.0)
+UNDECIDED_NATS = math.log(2.0)  # a class with at least half the odds of the best is nearly as likely
 # Metrics of answers: share of equal answers, and share of answers that are equal or nearly as likely.
 SHARE, DECIDED = "top1_match", "top1_decided"
 CASTS = frozenset({"QUANTIZE", "DEQUANTIZE"})
@@ -100,8 +97,12 @@ def is_in_order(graph: Graph, output: int, axis: int | None) -> bool:
     return node is None or node.node.spec.name != "TRANSPOSE"
 
 
-def is_varied(winners: Sequence[int], classes: int, most: float = _MOST_WON) -> bool:
-    """Return whether several classes win, and no class wins more than the share ``most`` of the samples."""
+def is_varied(winners: Sequence[int], classes: int, most: float = 0.5) -> bool:
+    """Return whether several classes win, and no class wins more than the share ``most`` of the samples.
+
+    By default, the output holds scores, and the sum is not tested. A quantity that is the largest in more samples may
+    just have a larger offset than the others.
+    """
     least_winners = 3
     won = max(map(winners.count, winners))
     return len(set(winners)) >= min(least_winners, classes) and won <= most * len(winners)

@@ -95,7 +95,7 @@ class Network:
 Precisions = dict[str, str]  # by layer name; other layers have the model's scheme
 Levels = tuple[int, ...]
 
-_SOURCE, _SINK = 0, 1
+_SOURCE, _SINK = 0, 1  # nodes of a network; others follow
 
 
 @dataclass(frozen=True, slots=True)

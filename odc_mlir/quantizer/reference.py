@@ -21,7 +21,7 @@ from odc_mlir.quantizer import outputs as kinds
 from odc_mlir.quantizer.execution import float_names, run_in_batches, run_with
 from odc_mlir.quantizer.measurement import Measurement, Powers, constant_outputs, signal_and_noise, variation
 from odc_mlir.quantizer.outputs import Answering, Columns, Lost
-from odc_mlir.quantizer.policy.verdict import OF_ANSWERS, OF_LABELS, Answers, measure_key, metric_name
+from odc_mlir.quantizer.policy.verdict import MPEIR_LIMIT, OF_ANSWERS, OF_LABELS, Answers, measure_key, metric_name
 from odc_mlir.quantizer.samples import check_unit
 from odc_mlir.quantizer.states import Rollout
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
@@ -31,9 +31,7 @@ from odc_mlir.runtime.reporting.metrics import INTERVALS, ErrorMeter, Tolerance,
 from odc_mlir.runtime.reporting.scores import OF_NUMBERS, Scorer, compared, recall_drop, recalls, said, yes_above
 
 Samples = Sequence[Sequence[Array]]
-
-# Error that the default limit of MPEIR allows, relative to an output's range.
-_SLIGHT = 0.1
+_SLIGHT = MPEIR_LIMIT.bound  # relative to an output's range
 
 
 _Run = tuple[list[Array], dict[int, Array]]  # outputs of one sample, and decisive tensors by index

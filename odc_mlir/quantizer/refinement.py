@@ -33,8 +33,6 @@ Samples = Sequence[Sequence[Array]]
 # Key of weight codes in one float model: the layers that read these weights, and the grid of the codes.
 _Key = tuple[tuple[str, ...], QuantParams, str]
 
-# Limit on multiplications for correcting biases, but at least eight samples: large models average over pixels.
-_MOST_CORRECTING_MACS, _FEWEST_CORRECTING = 1 << 28, 8
 _MOST_TOGETHER = 1 << 18  # most elements of inputs and intermediate values in one batch of runs
 _SYMMETRIC_NARROW = {"int4", "int8", "int16"}  # constants never use the smallest code of these types
 
@@ -84,7 +82,8 @@ def refine(
     try:
         learn(reference, [Learner(layers, range(len(samples)), known, rounding)], samples)
         macs = sum(node.macs for node in SpecializedGraph(reference, list(map(np.shape, samples[0]))).nodes)
-        few = samples[: max(_FEWEST_CORRECTING, _MOST_CORRECTING_MACS // max(1, macs))]
+        most_macs, fewest = 1 << 28, 8  # for biases; few samples of large models do, because these average over pixels
+        few = samples[: max(fewest, most_macs // max(1, macs))]
         real = Stepper(quantised, few)
     except UnsupportedError as error:
         LOG.info("codes are not refined: %s", error)

@@ -13,7 +13,7 @@ from odc_mlir.quantizer.measurement import GOOD_DB
 from odc_mlir.quantizer.policy import verdict as rules
 from odc_mlir.quantizer.policy.schemes import SCHEMES
 
-_LAYERS_SHOWN, _FINDINGS_SHOWN, _HOST_SHOWN = 5, 8, 3
+_LAYERS_SHOWN, _FINDINGS_SHOWN, _HOST_SHOWN = 5, 8, 3  # lines that fit a screen, names that fit a line
 # Texts for measures. Fractions are shown as percent.
 _SHARES = {
     "mpeir": "the largest error of a sample is on average {} of the output's range",

@@ -22,7 +22,7 @@ class UntoldError(OptionError):
     """Error for a limit that constant outputs meet on these samples, but may miss on other samples."""
 
 
-DEFAULT_DROP_POINTS, DEFAULT_DROP_DB = 1.0, 0.5
+DEFAULT_DROP_POINTS, DEFAULT_DROP_DB = 1.0, 0.5  # allowed loss: one answer of a hundred; an eighth more noise
 DEFAULT_DROP_OF_SPAN = 1.0  # allowed growth of an RMSE, in percent of the answers' range
 # Factor between the allowed losses of a single class and of all classes: if one class of ten is lost, all lose a tenth.
 RECALL_DROPS = 10.0
@@ -141,7 +141,7 @@ class Answers:
 
 
 # Limit that all constant outputs miss, even if they keep all other limits.
-R2_LIMIT = Limit("r2", _METRICS["r2"].default or 0.0)
+R2_LIMIT, MPEIR_LIMIT = (Limit(name, _METRICS[name].default or 0.0) for name in ("r2", "mpeir"))
 
 
 def metric_name(text: str) -> str:
@@ -229,7 +229,7 @@ def _chosen_limits(
 
 
 def _default_limits(answering: Sequence[Answers], has_values: bool) -> tuple[Limit, ...]:
-    limits = [Limit("mpeir", _METRICS["mpeir"].default or 0.0)] if has_values else []
+    limits = [MPEIR_LIMIT] if has_values else []
     shares = []
     for answers in answering:  # if there are few answers, one may differ
         of_many = _METRICS[answers.metric].default or 0.0
@@ -287,7 +287,7 @@ def worst_layers(layers: Sequence[Mapping[str, Any]], count: int = 8) -> list[Ma
     return (by_effect or ranked(lambda layer: layer["isolated"].get("sqnr_db")))[:count]
 
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 1  # the first form of verdicts as JSON
 
 # Statuses of a verdict. UNCHECKED: limits hold only on random inputs, or not on sequences like in use.
 PASSED, FAILED, UNCHECKED = "passed", "failed", "unchecked"
