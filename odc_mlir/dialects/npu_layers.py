@@ -445,7 +445,7 @@ class ResizeOp(NpuTensorOp):
     @property
     def lines(self) -> Lines:
         """Sampling positions of rows and columns."""
-        (top, left), (down, across) = _pair(self.start), _pair(self.step)
+        (top, left), (down, across) = pair(self.start), pair(self.step)
         return Lines(Line(top, down), Line(left, across))
 
     def verify_operation(self) -> None:
@@ -453,11 +453,12 @@ class ResizeOp(NpuTensorOp):
         self.check_images(self.input)
         self.check_length("start", self.start, 2)
         self.check_length("step", self.step, 2)
-        for start, step in zip(_pair(self.start), _pair(self.step), strict=True):
+        for start, step in zip(pair(self.start), pair(self.step), strict=True):
             self.check_fields("resize", start_x=start, step_x=step)
 
 
-def _pair(values: Ints) -> tuple[int, int]:
+def pair(values: Ints) -> tuple[int, int]:
+    """Return the two numbers of an attribute for rows and columns."""
     first, second = values.get_values()
     return first, second
 

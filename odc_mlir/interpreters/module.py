@@ -32,6 +32,7 @@ from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp, UndefinedOp, VariableOp, info_of, node_of
 from odc_mlir.dialects.circle_types import BlobAttr
 from odc_mlir.dialects.npu_base import CODE_TYPES
+from odc_mlir.dialects.npu_layers import pair
 from odc_mlir.dialects.npu_program import programs
 from odc_mlir.dialects.odc import SegmentOp, YieldOp
 from odc_mlir.errors import UnsupportedError
@@ -138,11 +139,6 @@ def _integer(attribute: npu.Int) -> int:
     return attribute.value.data
 
 
-def _pair(attribute: npu.Ints) -> tuple[int, int]:
-    first, second = attribute.get_values()
-    return first, second
-
-
 def _lstm_cell(op: npu.LstmOp) -> lstm.IntegerLstm:
     units, bias = op.sizes[3], np.array(op.bias.values)
     zero = _integer(op.hidden_zero)
@@ -199,7 +195,7 @@ class NpuFunctions(InterpreterFunctions):
 
         top, left, bottom, right = op.pads.get_values()
         pads = (top, left, bottom, right)
-        window = convolution.Window(_pair(op.kernel), _pair(op.stride), _pair(op.dilation), pads)
+        window = convolution.Window(pair(op.kernel), pair(op.stride), pair(op.dilation), pads)
         in_zero, result = _integer(op.in_zero), storage(op.output)
         low, high = npu.code_range(npu.dtype_of(op.input))
         largest = high - low  # bounds |x - zero point|
@@ -249,7 +245,7 @@ class NpuFunctions(InterpreterFunctions):
         top, left, _, _ = op.pads.get_values()
         _, height, width, _ = npu.shape_of(op.output)
         low, high = _integer(op.act_min), _integer(op.act_max)
-        windows = pooling.PoolWindows(_pair(op.kernel), _pair(op.stride), (top, left), (height, width))
+        windows = pooling.PoolWindows(pair(op.kernel), pair(op.stride), (top, left), (height, width))
         return (pool(x, windows, low, high),)
 
     @impl(npu.PadOp)

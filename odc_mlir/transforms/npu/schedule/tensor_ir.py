@@ -14,8 +14,7 @@ from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 
 from odc_mlir.dialects import npu
-from odc_mlir.dialects.npu_base import Ints
-from odc_mlir.dialects.npu_layers import StridedCopy
+from odc_mlir.dialects.npu_layers import StridedCopy, pair
 from odc_mlir.dialects.npu_tiling import PARTS, RESIDENT, SLOT_BYTES, TILING, VIEW, ResidentAttr, Tiling, TilingAttr
 from odc_mlir.dialects.odc import YieldOp
 from odc_mlir.errors import CompileError
@@ -52,15 +51,15 @@ def window_of(
             result_resident=result_resident,
         )
     if isinstance(op, npu.ConvOp):
-        dilation, depthwise = _pair(op.dilation), op.depthwise is not None
+        dilation, depthwise = pair(op.dilation), op.depthwise is not None
     else:
         dilation, depthwise = (1, 1), True
     top, left, _, _ = op.pads.get_values()
     return make_window(
         npu.shape_of(op.input),
         npu.shape_of(op.output),
-        kernel=_pair(op.kernel),
-        stride=_pair(op.stride),
+        kernel=pair(op.kernel),
+        stride=pair(op.stride),
         dilation=dilation,
         pads=(top, left),
         depthwise=depthwise,
@@ -69,11 +68,6 @@ def window_of(
         source_resident=source_resident,
         result_resident=result_resident,
     )
-
-
-def _pair(values: Ints) -> tuple[int, int]:
-    first, second = values.get_values()
-    return first, second
 
 
 def image_shape(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
