@@ -7,7 +7,6 @@ error. Inside a network, other channels compensate for a clipped value.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -34,16 +33,13 @@ from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import op_name, value_name
 from odc_mlir.transforms.common.tensor_names import outputs_of, values_of
 from odc_mlir.transforms.quant.common import ir as quant_ir
-from odc_mlir.transforms.quant.common.given import before_moves, moved_to, read_given, write_given
+from odc_mlir.transforms.quant.common.given import Types, before_moves, moved_to, read_given, write_given
 from odc_mlir.transforms.quant.quant_absorb_pairs import QuantAbsorbPairsPass
 from odc_mlir.transforms.quant.quant_assign_params import Assignment
 from odc_mlir.transforms.quant.quant_attach_ranges import attach_ranges, ranges_of
 from odc_mlir.universe import make_context
 
 Parameters = Mapping[str, tuple[float, int]]
-Types = Mapping[str, Attribute]
-
-_ROUNDING = frozenset({"QUANTIZE", "FAKE_QUANT"})
 
 
 def types_of(
@@ -114,19 +110,9 @@ def _is_same(info: TensorInfo, wanted: QuantParams | None) -> bool:
 
 def taken_out(module: ModuleOp) -> ModuleOp:
     """Return a copy with the parameters of quantisation-aware training as types, or ``module`` if it has none."""
-    function = quant_ir.quantized_function(module)
-    if function is None or not any(op.SPEC.name in _ROUNDING for op in quant_ir.all_ops(function)):
-        return module
     made = module.clone()
     QuantAbsorbPairsPass().apply(make_context(), made)
     return made if read_given(made) else module
-
-
-def scheme_of(types: Types) -> str:
-    """Return the scheme of the majority of ``types``."""
-    counts = Counter(found[0] for type in types.values() if (found := quant_ir.params_of(type)) is not None)
-    dtype = counts.most_common(1)[0][0]
-    return "int16x8" if dtype == "int16" and counts["int8"] else dtype
 
 
 def codes_brought(graph: Graph) -> list[str]:

@@ -27,7 +27,7 @@ from odc_mlir.formats.quantities import model_name
 from odc_mlir.formats.samples import Samples
 from odc_mlir.frontend.export_circle import ModelFile, export_model
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantizer.candidates import Types, codes_brought, lost, scheme_of, taken_out
+from odc_mlir.quantizer.candidates import codes_brought, lost, taken_out
 from odc_mlir.quantizer.driver import Driver
 from odc_mlir.quantizer.models import limited_masks, prepare, recorded_ranges
 from odc_mlir.quantizer.policy.declarations import AUTO, CPU, EQUALIZE, OFF, OPTIONS, SWITCH
@@ -43,7 +43,7 @@ from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.recording import record
 from odc_mlir.targets.cpu import is_cpu
 from odc_mlir.transforms.quant.common import ir as quant_ir
-from odc_mlir.transforms.quant.common.given import given_range, read_given
+from odc_mlir.transforms.quant.common.given import Types, given_range, read_given, scheme_of
 from odc_mlir.transforms.quant.quant_attach_ranges import attach_ranges
 from odc_mlir.transforms.quant.quant_attach_ranges import ranges_of as ranges_by
 

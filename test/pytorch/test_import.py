@@ -321,6 +321,24 @@ def test_factors_stay_before_a_value_that_pytorch_rounds() -> None:
     assert np.abs(odc_mlir.run(quantised, [x.numpy()])[0] - module(x).numpy()).max() < 0.41  # two codes
 
 
+def test_a_function_of_codes_with_the_scales_of_pytorch_is_a_table() -> None:
+    importlib.import_module("torch.ao.quantization.fx._decomposed")  # declares the operators
+    limits = (0.01, 0, -127, 127, torch.int8)
+
+    def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
+        w = torch.ops.quantized_decomposed.dequantize_per_tensor(m.weights, *limits)
+        x = torch.tanh(rounded(F.linear(rounded(x, 0.0312, 3), w), 0.0312, 3))
+        return rounded(F.linear(rounded(x, 0.0046, 3), w), 0.0046, 3)  # kernels of TANH have the scale 1/128
+
+    torch.manual_seed(0)
+    module, x = Fn(forward), torch.randn(64, 16)
+    module.register_buffer("weights", 100 * torch.eye(16, dtype=torch.int8))
+    quantised = odc_mlir.quantize(odc_mlir.from_torch(module, x), target="npu-256").model
+    package = odc_mlir.compile(quantised, target="npu-256")
+    assert "TANH" in {layer["op"] for layer in package.report["layers"] if layer["placed"] == "npu"}
+    np.testing.assert_allclose(odc_mlir.run(package, [x.numpy()])[0], module(x).numpy(), atol=1e-6)
+
+
 def test_a_quantised_residual_block_runs_on_the_npu_with_its_own_scales() -> None:
     importlib.import_module("torch.ao.quantization.fx._decomposed")  # declares the operators
     codes = torch.ops.quantized_decomposed

@@ -17,7 +17,8 @@ After::
 Pairs of QUANTIZE and DEQUANTIZE, and FAKE_QUANT with 8 or 16 bits, are removed. ``quant.given`` keeps the parameters
 for the rounded values. FAKE_QUANT replaces earlier roundings. The parameters of a constant before DEQUANTIZE are kept
 as well. Constant folding removes the DEQUANTIZE. A function result keeps its name after the rounding. A value that only
-a move or a clamp reads gets the parameters of the move's or clamp's result.
+a move or a clamp reads gets the parameters of the move's or clamp's result. TANH and LOGISTIC stay float in PyTorch's
+programs if their given parameters are not those of integer kernels.
 
 Unchanged: modules without roundings, second roundings to different codes, quantised values with further users,
 roundings to other numbers of bits, and per-channel rounding of computed values.
@@ -37,12 +38,12 @@ from xdsl.rewriter import Rewriter
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.numerics.quantize import fake_quant_params
 from odc_mlir.ops.dtypes import CODE_DTYPES, DTYPES
-from odc_mlir.ops.spec import QuantParams
+from odc_mlir.ops.spec import QuantParams, Trait
+from odc_mlir.quantizer.policy.schemes import Scheme, scheme
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.rewriting import is_returned
 from odc_mlir.transforms.common.tensor_names import names_in, rename, values_of
-from odc_mlir.transforms.quant.common import ir
-from odc_mlir.transforms.quant.common.given import before_moves, read_given, write_given
+from odc_mlir.transforms.quant.common import given, ir
 
 _TYPES = {8: "int8", 16: "int16"}
 
@@ -55,7 +56,7 @@ class QuantAbsorbPairsPass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         function = ir.quantized_function(op)
         if function is not None and (found := absorb(function)):
-            write_given(op, read_given(op) | found)
+            given.write_given(op, given.read_given(op) | found)
 
 
 def absorb(function: FuncOp) -> dict[str, Attribute]:
@@ -79,7 +80,19 @@ def absorb(function: FuncOp) -> dict[str, Attribute]:
         types[value] = type
     if types:
         types = _of_constants(function) | types
-    return before_moves(function, _by_name(function, types))
+    found = given.before_moves(function, _by_name(function, types))
+    if found and given.has_source_lines(function):
+        _keep_tables(function, found, scheme(given.scheme_of(found)))
+    return found
+
+
+def _keep_tables(function: FuncOp, types: given.Types, used: Scheme) -> None:
+    """Keep functions of one code float, which are exact as tables, if kernels have other parameters than given ones."""
+    dtype = str(used.activations)
+    for op in ir.all_ops(function):
+        fixed = used.fixed(op.SPEC.quant.table) if Trait.ELEMENTWISE in op.SPEC.traits else None
+        if fixed and given.given_type(types, op.results[0], dtype) not in (None, ir.quantised(dtype, fixed)):
+            ir.stay_float(op, "PyTorch gave its result other parameters than kernels have")
 
 
 def _rounding(op: CircleOp) -> Attribute | None:

@@ -30,7 +30,6 @@ from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, UnrealizedConversionCastOp
-from xdsl.dialects.func import ReturnOp
 from xdsl.ir import OpResult, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
@@ -39,7 +38,7 @@ from odc_mlir.errors import CompileError
 from odc_mlir.formats.quantities import Names
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.placement import functions
-from odc_mlir.transforms.common.rewriting import PatternPass, apply_once
+from odc_mlir.transforms.common.rewriting import PatternPass, apply_once, is_returned
 from odc_mlir.transforms.common.tensor_names import named, names_in, rename
 from odc_mlir.transforms.quant.common.conversion import conversion
 
@@ -77,9 +76,10 @@ class ReplaceCast(RewritePattern):
                 rewriter.erase(source.op)
             return
         operator, ending = _operator(source, result)
+        takes_name = is_returned(result) and isinstance(source, OpResult) and not is_returned(source)
         converted = conversion(operator, source, result.type)
-        name = value_name(source)
-        if _is_returned(result) and isinstance(source, OpResult) and not _is_returned(source):
+        name = value_name(result) or value_name(source)
+        if takes_name:
             named(converted, name)
             rename(source, self.names.fresh(f"{name}_quantized" if operator == "DEQUANTIZE" else f"{name}_requantized"))
         else:
@@ -96,10 +96,6 @@ def _same_before(source: SSAValue, result: SSAValue) -> SSAValue | None:
         codes = tensor_facts(origin.type).quant is not None and tensor_facts(source.type).quant is None
         return origin if codes and origin.type == result.type else None
     return None
-
-
-def _is_returned(value: SSAValue) -> bool:
-    return any(isinstance(use.operation, ReturnOp) for use in value.uses)
 
 
 def _operator(source: SSAValue, result: SSAValue) -> tuple[str, str]:

@@ -7,6 +7,7 @@ because codes differ only by 128. Parameters that the operator's definition fixe
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, StringAttr
@@ -20,7 +21,7 @@ from odc_mlir.ops.spec import QuantParams
 from odc_mlir.quantizer.policy.schemes import represented_range
 from odc_mlir.support.locations import op_name, value_name
 from odc_mlir.transforms.common.masks import moved_operands
-from odc_mlir.transforms.quant.common.ir import all_ops, params_of, quantised
+from odc_mlir.transforms.quant.common.ir import all_ops, constant_of, params_of, quantised
 
 GIVEN = "quant.given"
 _LIMITS = ("RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1")
@@ -36,10 +37,22 @@ def read_given(op: Operation) -> dict[str, Attribute]:
 
 
 def is_of_pytorch(op: Operation) -> bool:
-    """Return whether PyTorch gave the type of the result of ``op``: the module has source lines, as its programs do."""
+    """Return whether PyTorch gave the type of the result of ``op``."""
+    return op_name(op) in read_given(op) and has_source_lines(op)
+
+
+def has_source_lines(op: Operation) -> bool:
+    """Return whether the module of ``op`` has source lines, as PyTorch's programs do."""
     entries, name = _of_module(op, "circle.metadata"), StringAttr(source_lines.NAME)
     rows = [entry for entry in entries if isinstance(entry, DictionaryAttr)] if isinstance(entries, ArrayAttr) else []
-    return op_name(op) in read_given(op) and any(row.data["name"] == name for row in rows)
+    return any(row.data["name"] == name for row in rows)
+
+
+def scheme_of(types: Types) -> str:
+    """Return the scheme of the majority of ``types``. uint8 beside int8 becomes int8, with the same numbers."""
+    counts = Counter(found[0] for type in types.values() if (found := params_of(type)) is not None)
+    dtype = counts.most_common(1)[0][0]
+    return {"int16": "int16x8", "uint8": "int8"}.get(dtype, dtype) if counts["int8"] else dtype
 
 
 def _of_module(op: Operation, name: str) -> Attribute | None:
@@ -61,13 +74,14 @@ def rounds_again(op: CircleOp) -> bool:
 
 
 def before_moves(function: FuncOp, types: Types) -> dict[str, Attribute]:
-    """Return ``types``, extended to operands that only a move or clamp with a given result type reads."""
+    """Return ``types``, extended to computed operands that only a move or clamp with a given result type reads."""
     found = dict(types)
     for op in reversed(list(all_ops(function))):
         sources = (0,) if op.SPEC.name in _LIMITS else moved_operands(op)
-        type = found.get(op_name(op))
-        if type is not None and len(sources) == 1 and op.operands[sources[0]].has_one_use():
-            found.setdefault(value_name(op.operands[sources[0]]), type)
+        type, moved = found.get(op_name(op)), [op.operands[source] for source in sources]
+        for value in moved if type is not None else ():
+            if value.has_one_use() and constant_of(value) is None:
+                found.setdefault(value_name(value), type)
     return found
 
 
