@@ -58,6 +58,7 @@ STAGES = (
     Stage(
         "circle-opt",
         (
+            "quant-absorb-pairs{programs=true}",
             "circle-resolve-customs",
             "circle-fold-constants",
             "circle-unroll-loops",
@@ -70,7 +71,7 @@ STAGES = (
         ),
         "without constant, unused or redundant operations",
     ),
-    # If there is no scheme, these passes change nothing: the model is already quantised, or stays float.
+    # Without a scheme or given types, these passes change nothing: the model is already quantised, or stays float.
     Stage(
         "quant",
         (

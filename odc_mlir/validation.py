@@ -41,6 +41,7 @@ from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.npu.npu_lower_to_tiles import NpuLowerToTilesPass
+from odc_mlir.transforms.quant.common.given import GIVEN
 from odc_mlir.transforms.quant.common.ir import SCHEME
 from odc_mlir.universe import make_context
 
@@ -90,7 +91,7 @@ class Validator(pipelines.Validation):
             self._kept, self._live = [(_GIVEN, clone_module(module))], module
 
     def keep(self, stage: str, module: ModuleOp) -> None:
-        if stage == _QUANTIZING and SCHEME in module.attributes:
+        if GIVEN in module.attributes or (stage == _QUANTIZING and SCHEME in module.attributes):
             self._kept.clear()  # quantisation changes values
         self._kept.append((stage, clone_module(module)))
 

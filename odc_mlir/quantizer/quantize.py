@@ -27,7 +27,7 @@ from odc_mlir.formats.quantities import model_name
 from odc_mlir.formats.samples import Samples
 from odc_mlir.frontend.export_circle import ModelFile, export_model
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantizer.candidates import codes_brought, lost, taken_out
+from odc_mlir.quantizer.candidates import Types, codes_brought, lost, taken_out
 from odc_mlir.quantizer.driver import Driver
 from odc_mlir.quantizer.models import limited_masks, prepare, recorded_ranges
 from odc_mlir.quantizer.policy.declarations import AUTO, CPU, EQUALIZE, OFF, OPTIONS, SWITCH
@@ -43,7 +43,7 @@ from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.recording import record
 from odc_mlir.targets.cpu import is_cpu
 from odc_mlir.transforms.quant.common import ir as quant_ir
-from odc_mlir.transforms.quant.common.given import Types, given_range, read_given, scheme_of
+from odc_mlir.transforms.quant.common.given import given_ranges, read_given, scheme_of
 from odc_mlir.transforms.quant.quant_attach_ranges import attach_ranges
 from odc_mlir.transforms.quant.quant_attach_ranges import ranges_of as ranges_by
 
@@ -317,9 +317,7 @@ def _known(
 ) -> tuple[Records | None, list[list[Array]]]:
     """Return records from a file or from the types of ``module``, and recorded inputs. Raises RecordsError."""
     if records is None:
-        types = read_given(module)
-        known = ((name, given_range(types, name)) for name in types)
-        ranges = {name: range for name, range in known if range is not None} | recorded_ranges(module)
+        ranges = given_ranges(read_given(module)) | recorded_ranges(module)
         tensors = {(0, name): TensorStatistics.of_extremes([low], [high]) for name, (low, high) in ranges.items()}
         return (Records(runs=1, tensors=tensors) if ranges else None), []
     where, inputs = None, list[list[Array]]()

@@ -154,7 +154,7 @@ def _body(arguments: argparse.Namespace) -> int:
     arguments.quantized = folder / f"{Path(arguments.model).stem}-quantized.circle"  # reports name the model after it
     why = why_no_page(arguments.target)
     arguments.page = folder / "report.html" if why is None else None
-    arguments.not_compared, was_float = "", False
+    arguments.not_compared, arguments.reference, was_float = "", "", False
     for command, words in _steps(arguments, folder):
         was_float |= command == "odc-quantize"
         if not arguments.quiet:
@@ -172,7 +172,7 @@ def _body(arguments: argparse.Namespace) -> int:
 def _result(arguments: argparse.Namespace, folder: Path, was_float: bool) -> Iterator[str]:
     """Yield what was compared with what."""
     compared = "samples" if arguments.samples else "a random input (--calibration DATA: on samples)"
-    is_equal = f"= {arguments.quantized if was_float else arguments.model} on {compared}"
+    is_equal = f"= {arguments.reference} on {compared}"
     yield f"{folder / 'package'} {arguments.not_compared or is_equal}"
     if was_float:
         from odc_mlir.quantizer.summary import conclusion, figure
@@ -183,6 +183,7 @@ def _result(arguments: argparse.Namespace, folder: Path, was_float: bool) -> Ite
 
 def _steps(arguments: argparse.Namespace, folder: Path) -> Iterator[tuple[str, list[str]]]:
     """Yield the commands with arguments. Raises OptionError for a float model if no samples are given."""
+    from odc_mlir.formats.package import MODEL_NAME
     from odc_mlir.runtime import api
     from odc_mlir.runtime.auto.aim import is_quantized
     from odc_mlir.runtime.validity import PackageState, check
@@ -215,7 +216,9 @@ def _steps(arguments: argparse.Namespace, folder: Path) -> Iterator[tuple[str, l
         arguments.not_compared = f"is not compared, as its code does not run here: {found.reason}"
         return
     samples = ["--load", arguments.samples, "--max-samples", _COMPARED] if arguments.samples else []
-    yield "odc-diff", [model, package, *samples]
+    # A program that PyTorch quantised differs from its integers by single codes. The package has the integers.
+    arguments.reference = str(Path(package) / MODEL_NAME) if model.endswith(".pt2") else model
+    yield "odc-diff", [arguments.reference, package, *samples]
 
 
 _main_of_model = tool(build_parser, _body)

@@ -321,22 +321,35 @@ def test_factors_stay_before_a_value_that_pytorch_rounds() -> None:
     assert np.abs(odc_mlir.run(quantised, [x.numpy()])[0] - module(x).numpy()).max() < 0.41  # two codes
 
 
-def test_a_function_of_codes_with_the_scales_of_pytorch_is_a_table() -> None:
+def test_what_pytorch_quantised_compiles_to_its_integers_and_the_rest_stays_float() -> None:
     importlib.import_module("torch.ao.quantization.fx._decomposed")  # declares the operators
-    limits = (0.01, 0, -127, 127, torch.int8)
+    codes = torch.ops.quantized_decomposed
 
-    def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
-        w = torch.ops.quantized_decomposed.dequantize_per_tensor(m.weights, *limits)
-        x = torch.tanh(rounded(F.linear(rounded(x, 0.0312, 3), w), 0.0312, 3))
-        return rounded(F.linear(rounded(x, 0.0046, 3), w), 0.0046, 3)  # kernels of TANH have the scale 1/128
+    class Quantised(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("weights", torch.randint(-128, 128, (8, 3, 3), dtype=torch.int8))
+            self.register_buffer("scales", torch.rand(8) / 1000 + 0.001)
+            self.register_buffer("points", torch.zeros(8, dtype=torch.int64))
+            self.real = nn.Conv1d(8, 8, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            w = codes.dequantize_per_channel(self.weights, self.scales, self.points, 0, -128, 127, torch.int8)
+            x = rounded(F.conv1d(rounded(x, 0.03, 3), w, padding=1), 0.02, -10)
+            table = rounded(torch.tanh(x), 0.0046, 3)  # kernels of TANH have the scale 1/128
+            return rounded(torch.cat([table, self.real(x), x], 1), 0.01, -3)
 
     torch.manual_seed(0)
-    module, x = Fn(forward), torch.randn(64, 16)
-    module.register_buffer("weights", 100 * torch.eye(16, dtype=torch.int8))
-    quantised = odc_mlir.quantize(odc_mlir.from_torch(module, x), target="npu-256").model
-    package = odc_mlir.compile(quantised, target="npu-256")
-    assert "TANH" in {layer["op"] for layer in package.report["layers"] if layer["placed"] == "npu"}
-    np.testing.assert_allclose(odc_mlir.run(package, [x.numpy()])[0], module(x).numpy(), atol=1e-6)
+    module, x = Quantised().eval(), torch.randn(1, 3, 40)
+    package = odc_mlir.compile(odc_mlir.from_torch(module, x), target="npu-256", verify="run")
+    floats = {layer["op"]: layer["reason"] for layer in package.report["layers"] if layer["placed"] == "host"}
+    assert set(floats) <= {"QUANTIZE", "DEQUANTIZE", "CONV_2D"}
+    assert "is float32" in floats["CONV_2D"]
+    on_npu = {layer["op"] for layer in package.report["layers"] if layer["placed"] == "npu"}
+    assert on_npu >= {"CONV_2D", "TANH", "CONCATENATION"}
+    (found,), (on_host,) = odc_mlir.run(package, [x.numpy()]), odc_mlir.run(package, [x.numpy()], backend="host")
+    assert np.array_equal(found, on_host)
+    assert np.abs((found - module(x).detach().numpy()) / 0.01).max() < 2.01
 
 
 def test_a_quantised_residual_block_runs_on_the_npu_with_its_own_scales() -> None:

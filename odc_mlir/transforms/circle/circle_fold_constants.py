@@ -33,6 +33,7 @@ from odc_mlir.ops.spec import Array, Node, ResultType, TensorInfo, Trait
 from odc_mlir.runtime.kernels.conditions import evaluate, operand_arrays
 from odc_mlir.support.locations import name_loc, value_name
 from odc_mlir.transforms.common.rewriting import OperatorPattern, PatternPass, apply_patterns_to, is_returned
+from odc_mlir.transforms.quant.common.given import read_given
 
 GROWTH = 4  # largest size of a folded constant, relative to the constants that it replaces
 ALWAYS_BYTES, ALWAYS_DECODED_BYTES = 4096, 1 << 20  # size up to which results are folded regardless of operand sizes
@@ -49,7 +50,7 @@ class CircleFoldConstantsPass(PatternPass):
     """Size limit of folded results in bytes. Larger results are cheaper to compute than to store."""
 
     decode: bool = False
-    """Decode quantised and half-precision constants up to the size limit, as requantising a model requires."""
+    """Decode quantised and half-precision constants up to the size limit. Default: only in models with given types."""
 
     @classmethod
     def patterns(cls) -> Sequence[type[RewritePattern]]:
@@ -57,7 +58,7 @@ class CircleFoldConstantsPass(PatternPass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         apply_patterns_to(
-            [FoldConstants(limit_bytes=self.limit_bytes, decode=self.decode)],
+            [FoldConstants(limit_bytes=self.limit_bytes, decode=self.decode or bool(read_given(op)))],
             [item for item in op.walk() if isinstance(item, CircleOp)],
         )
 

@@ -26,8 +26,9 @@ that overflows its type is clamped, with a warning. Constants are converted once
 ``io=quantized``, function arguments and results are quantised like other values. ``inputs`` and ``outputs`` override
 this for single inputs and outputs: float, or another quantised type for the same range.
 
-Functions without an assignment do not change. Rejects a computed bias, a variable that an operator requires in another
-type, and types for inputs and outputs that do not exist or are not float.
+In PyTorch's programs, values with given types that stay float are rounded to codes of these types. Functions without an
+assignment do not change. Rejects a computed bias, a variable that an operator requires in another type, and types for
+inputs and outputs that do not exist or are not float.
 """
 
 from __future__ import annotations
@@ -43,24 +44,27 @@ from xdsl.dialects.builtin import ModuleOp, UnrealizedConversionCastOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
-from xdsl.rewriter import InsertPoint
+from xdsl.rewriter import InsertPoint, Rewriter
 
-from odc_mlir.dialects.circle import CircleOp, VariableOp, tensor_facts, tensor_type
+from odc_mlir.dialects.circle import CircleOp, ConstOp, VariableOp, tensor_facts, tensor_type
 from odc_mlir.errors import OptionError
 from odc_mlir.ops.spec import QuantParams
 from odc_mlir.quantizer.policy.declarations import QUANTIZED
 from odc_mlir.quantizer.policy.options import parse_boundary
-from odc_mlir.quantizer.policy.schemes import FLOAT, activation_params, represented_range
+from odc_mlir.quantizer.policy.schemes import FLOAT, activation_params, represented_range, scheme
 from odc_mlir.support.locations import value_name
+from odc_mlir.transforms.common.masks import moved_operands
 from odc_mlir.transforms.common.retyping import retype, set_function_type
-from odc_mlir.transforms.common.rewriting import OperatorPattern, PatternPass, apply_once, behind
-from odc_mlir.transforms.common.tensor_names import named, names_in, outputs_of
+from odc_mlir.transforms.common.rewriting import OperatorPattern, PatternPass, apply_once, behind, is_returned
+from odc_mlir.transforms.common.tensor_names import named, names_in, outputs_of, rename, values_of
 from odc_mlir.transforms.quant.common import conversion
 from odc_mlir.transforms.quant.common.conversion import QuantizedElement
-from odc_mlir.transforms.quant.common.given import moved_to, write_given
+from odc_mlir.transforms.quant.common.given import given_type, has_source_lines, moved_to, read_given, write_given
 from odc_mlir.transforms.quant.common.ir import (
     IO,
+    SCHEME,
     is_float32,
+    params_of,
     quantized_function,
     range_of,
     read_word,
@@ -102,10 +106,30 @@ class ConvertCircleToQuantPass(PatternPass):
         constants.clean_up()
         apply_once(function, ConvertArguments(inputs), ConvertResults(), CastOperands(wanted, casts), returned)
         apply_once(function, UpdateCastOptions())
+        if has_source_lines(op) and (name := read_word(op, SCHEME)) is not None:
+            _round_floats(function, read_given(op), name)
         conversion.clear_assignment(function)
         set_function_type(function)
         write_word(op, IO, io)
         write_given(op, {})
+
+
+def _round_floats(function: FuncOp, types: Mapping[str, Attribute], name: str) -> None:
+    """Round values that stay float to the codes of their given types, except if they consist of rounded values."""
+    for value in list(values_of(function)):
+        type, op = types.get(value_name(value)), value.owner
+        found = params_of(given_type(types, value, scheme(name).activations or "") or type)
+        moved = [op.operands[index] for index in moved_operands(op)] if isinstance(op, CircleOp) else []
+        is_rounded = bool(moved) and all(types.get(value_name(part)) == type for part in moved)
+        if found is None or is_rounded or not is_float32(value) or isinstance(op, ConstOp):
+            continue
+        codes = UnrealizedConversionCastOp.get([value], [QuantizedElement(*found).type_for(value)])
+        back = UnrealizedConversionCastOp.get(codes.results, [value.type])
+        value.replace_all_uses_with(back.results[0])
+        codes.operands[0] = value
+        Rewriter.insert_op([named(codes, value_name(value)), named(back, value_name(value))], behind(value))
+        if is_returned(back.results[0]) and isinstance(op, CircleOp):
+            rename(value, names_in(function).fresh(f"{value_name(value)}_float"))
 
 
 @dataclass

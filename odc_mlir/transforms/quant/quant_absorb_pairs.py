@@ -27,6 +27,8 @@ roundings to other numbers of bits, and per-channel rounding of computed values.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -41,21 +43,27 @@ from odc_mlir.ops.dtypes import CODE_DTYPES, DTYPES
 from odc_mlir.ops.spec import QuantParams, Trait
 from odc_mlir.quantizer.policy.schemes import Scheme, scheme
 from odc_mlir.support.locations import value_name
-from odc_mlir.transforms.common.rewriting import is_returned
+from odc_mlir.transforms.common.rewriting import constant, is_returned, shape_of
 from odc_mlir.transforms.common.tensor_names import names_in, rename, values_of
 from odc_mlir.transforms.quant.common import given, ir
 
 _TYPES = {8: "int8", 16: "int16"}
 
 
+@dataclass(frozen=True)
 class QuantAbsorbPairsPass(ModulePass):
     """Remove rounding from a float model."""
 
     name = "quant-absorb-pairs"
 
+    programs: bool = False
+    """Change only programs of PyTorch."""
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         function = ir.quantized_function(op)
-        if function is not None and (found := absorb(function)):
+        if function is None or (self.programs and not given.has_source_lines(op)):
+            return
+        if found := absorb(function):
             given.write_given(op, given.read_given(op) | found)
 
 
@@ -86,7 +94,7 @@ def absorb(function: FuncOp) -> dict[str, Attribute]:
     return found
 
 
-def _keep_tables(function: FuncOp, types: given.Types, used: Scheme) -> None:
+def _keep_tables(function: FuncOp, types: Mapping[str, Attribute], used: Scheme) -> None:
     """Keep functions of one code float, which are exact as tables, if kernels have other parameters than given ones."""
     dtype = str(used.activations)
     for op in ir.all_ops(function):
@@ -120,9 +128,24 @@ def _of_fake_quant(op: CircleOp) -> Attribute | None:
 
 
 def _of_constants(function: FuncOp) -> dict[SSAValue, Attribute]:
+    """Return the types of decoded constants, also after operators that rearrange them before they are folded."""
     decoded = [op for op in ir.all_ops(function) if op.SPEC.name == "DEQUANTIZE" and ir.constant_of(op.operands[0])]
     codes = ((op, ir.params_of(getattr(op.operands[0].type, "element_type", None))) for op in decoded)
-    return {op.results[0]: ir.quantised(*found) for op, found in codes if found and found[0] in CODE_DTYPES}
+    types: dict[SSAValue, tuple[str, QuantParams]] = {
+        op.results[0]: found for op, found in codes if found and found[0] in CODE_DTYPES
+    }
+    for op in ir.all_ops(function):
+        found = types.get(op.operands[0]) if op.operands else None
+        if found is not None and (axis := _axis_after(op, found[1].axis)) is not None:
+            types[op.results[0]] = found[0], replace(found[1], axis=axis)
+    return {value: ir.quantised(*found) for value, found in types.items()}
+
+
+def _axis_after(op: CircleOp, axis: int) -> int | None:
+    if op.SPEC.name == "TRANSPOSE" and (order := constant(op.operands[1])) is not None:
+        return int(order.tolist().index(axis))
+    before, after = ((shape_of(value) or ())[: axis + 1] for value in (op.operands[0], op.results[0]))
+    return axis if op.SPEC.name == "RESHAPE" and before == after else None
 
 
 def _replace(last: CircleOp, value: SSAValue) -> None:

@@ -16,8 +16,8 @@ which the product fits the result. The contents of a constant determine the type
 a single scale. Weights that are multiples of a common step get this step as scale
 (:mod:`odc_mlir.quantizer.policy.schemes`). The pass skips biases, because input and weights determine the scales of
 biases. An operator stays float, with a reason, if its precision is ``float`` or a necessary range was not recorded. The
-next pass (``quant-propagate-params``) handles constraints between operators. Does nothing if neither an option nor the
-configuration names a scheme.
+next pass (``quant-propagate-params``) handles constraints between operators. If neither an option nor the configuration
+names a scheme, given types become parameters, and all other operators stay float. Does nothing without either.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from odc_mlir.quantizer.policy.schemes import (
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.rewriting import constant, is_used_once, producer
 from odc_mlir.transforms.quant.common import ir
-from odc_mlir.transforms.quant.common.given import given_range, given_type, given_weights, read_given
+from odc_mlir.transforms.quant.common.given import Types, given_ranges, given_type, given_weights, read_given, scheme_of
 from odc_mlir.transforms.quant.common.operators import Ranges, Role, contents_of, role_of
 
 
@@ -81,9 +81,12 @@ class QuantAssignParamsPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         plan = PrecisionPlan() if self.config is None else read_config(self.config)
-        name, function = self.scheme or plan.scheme, ir.quantized_function(op)
-        if name is None or function is None:
+        name, function, given = self.scheme or plan.scheme, ir.quantized_function(op), read_given(op)
+        if function is None or (name is None and not given):
             return
+        if name is None:
+            name = scheme_of(given)
+            _keep_real_weights(function, given)
         chosen = (
             scheme(name)
             .read_by(self.reader)
@@ -100,6 +103,13 @@ class QuantAssignParamsPass(ModulePass):
             ir.write_word(op, ir.READER, chosen.reader)
         ir.write_word(op, ir.GRANULARITY, chosen.granularity)
         ir.write_word(op, ir.WEIGHTS, "symmetric" if chosen.symmetric_weights else "asymmetric")
+
+
+def _keep_real_weights(function: FuncOp, given: Types) -> None:
+    for op in ir.all_ops(function):
+        for value in (op.operands[index] for index in op.SPEC.quant.weights):
+            if ir.is_float32(value) and ir.constant_of(value) is not None and value_name(value) not in given:
+                ir.stay_float(op, f"PyTorch did not quantise its weights {value_name(value)!r}")
 
 
 _INFINITE_AT_ZERO = {"RSQRT": 0, "LOG": 0, "DIV": 1}  # operand whose zeros give infinite results
@@ -261,7 +271,7 @@ class Assignment:
         except OdcError as error:
             raise _StaysReal(error.message) from error
         if found is None:
-            found = given_range(self._given, value_name(value))
+            found = given_ranges(self._given).get(value_name(value))
         if found is None:
             raise _StaysReal(f"no range is known for {value_name(value)!r}")
         if not np.isfinite(found).all():

@@ -10,7 +10,7 @@ After, where the values of ``relu`` were between 0 and 3.5::
 
 The pass matches values by name, only in the main function. A value without a record keeps the range that its type
 already has. Files from other recorders have ranges in types. The file holds recorded statistics, or JSON such as
-``{"relu": [0.0, 3.5]}``. Does nothing without ``records``.
+``{"relu": [0.0, 3.5]}``. Without ``records``, the ranges are those of given types.
 
 Masked scores do not widen the range of a SOFTMAX's operand. This range ends slightly below the smallest unmasked score.
 The range of a mask ends at a number that hides any score.
@@ -38,6 +38,7 @@ from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.masks import ShownRanges, argument_of, terms
 from odc_mlir.transforms.common.retyping import retype, set_function_type
 from odc_mlir.transforms.common.rewriting import real_constant
+from odc_mlir.transforms.quant.common.given import before_moves, given_ranges, read_given, write_given
 from odc_mlir.transforms.quant.common.ir import constant_of, is_float32, quantized_function, range_of, with_range
 
 if TYPE_CHECKING:
@@ -75,6 +76,9 @@ class QuantAttachRangesPass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         function = quantized_function(op)
         if self.records is None or function is None:
+            if function is not None and (types := before_moves(function, read_given(op))):
+                write_given(op, types)
+                attach_ranges(function, given_ranges(types))
             return
         if not os.path.isfile(self.records):
             raise OptionError(f"there is no record file {self.records!r}", hint="record the model first")

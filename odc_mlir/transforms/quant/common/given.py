@@ -110,10 +110,10 @@ def given_weights(types: Types, op: CircleOp, index: int, dtype: str) -> Attribu
     return None if per_axis and found.axis != op.SPEC.quant.weights[index] else quantised(dtype, found)
 
 
-def given_range(types: Types, name: str) -> tuple[float, float] | None:
-    """Return the range of a value's given parameters, or None for absent or per-channel parameters."""
-    found = params_of(types.get(name))
-    return None if found is None or not found[1].per_tensor else represented_range(found[1], found[0])
+def given_ranges(types: Types) -> dict[str, tuple[float, float]]:
+    """Return the ranges of given parameters by name. Per-channel parameters have none."""
+    known = {name: found for name, type in types.items() if (found := params_of(type)) is not None}
+    return {name: represented_range(params, dtype) for name, (dtype, params) in known.items() if params.per_tensor}
 
 
 def _as(type: Attribute | None, dtype: str) -> QuantParams | None:
