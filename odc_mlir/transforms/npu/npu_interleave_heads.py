@@ -16,7 +16,8 @@ After, with a part for each of the 8 heads::
 The array computes products of the next and of the previous part while the vector engine works on a part. Most results
 stay in the tile buffer, of which a part takes at most a quarter. Applies to two products with a softmax, and maybe
 other element-wise operations, between them. Each matrix must fit in a quarter of the weight buffer, so that the next
-matrix can be loaded early. ``dce`` removes the old operations.
+matrix can be loaded early. Heads that share keys and values and have a single query are one part. ``dce`` removes the
+old operations.
 """
 
 from __future__ import annotations
@@ -101,27 +102,30 @@ def _main_operand(op: Operation) -> int:
 
 
 def _part_rows(between: Sequence[Operation], last: npu.MatmulOp, target: Target) -> int:
-    """Return the rows of the softmax in each part, or 0 if parts do not help. No image contains rows of two parts."""
+    """Return the rows of the softmax in each part, or 0 if parts do not help. Images of ``last`` hold whole parts."""
     first, *inner = between
     assert isinstance(first, npu.MatmulOp), "products surround the other operations"
     *outer, depth = npu.shape_of(last.a)
-    image = math.gcd(math.prod(npu.shape_of(first.output)[1:]), outer[2] * depth)
-    height, most = image // depth, target.local.tile_bytes // SHARE // depth
+    image, most = math.prod(npu.shape_of(first.output)[1:]), target.local.tile_bytes // SHARE // depth
     if image % depth or depth % npu.shape_of(first.output)[3]:
         return 0
+    rows = image // depth
+    height = outer[2] if npu.shape_of(first.a)[0] == outer[0] else math.gcd(rows, outer[2])
     for op in inner:
-        *_, rows, columns = shape = (1, *npu.shape_of(op.results[0]))
+        *_, columns = shape = npu.shape_of(op.results[0])
         item = max(npu.item_bytes(value) for value in (*op.operands, *op.results))
-        height, most = math.gcd(height, rows), min(most, target.local.tile_bytes // SHARE // depth // item)
+        most = min(most, target.local.tile_bytes // SHARE // depth // item)
         others = [npu.shape_of(value) for value in op.operands]
+        height = math.gcd(height, *(own[-2] for own in others if math.prod(own[-2:-1]) > 1))
         if columns != depth or any(math.prod(own[:-2]) > 1 and math.prod(own) != math.prod(shape) for own in others):
             return 0
     matrices = [math.prod(npu.shape_of(op.b)[1:]) * npu.item_bytes(op.b) for op in (first, last)]
     if max(matrices) > target.local.weight_bytes // SHARE:
         return 0
-    count = next((count for count in range(min(height, most), 0, -1) if height % count == 0), 0)
+    divisors = (count for count in range(min(height, most), 0, -1) if height % count == 0)
+    count = next((count for count in divisors if max(count, rows) % min(count, rows) == 0), 0)
     started = target.vector.softmax_start_cycles * target.vector.softmax_elements_per_cycle / PASSES
-    enough = count >= max(1, min(height, LEAST_ROWS)) and count * depth >= started
+    enough = count >= max(1, min(height, rows, LEAST_ROWS)) and count * depth >= started
     return count if enough and 1 < math.prod(outer) // count <= MOST_PARTS else 0
 
 
@@ -141,12 +145,13 @@ class _Part:
         (images, _, rows, columns), depth = npu.shape_of(op.output), npu.shape_of(op.a)[3]
         width = columns if value is None else depth  # of the elements that parts divide
         image, start = divmod(self.first * self.row, rows * width)
-        count = self.count * self.row // width
+        count = min(rows, self.count * self.row // width)
+        several = max(1, self.count * self.row // (rows * width))
         left, right = (image * npu.shape_of(operand)[0] // images for operand in op.operands)
         shape, place = (1, 1, count, depth), left * rows * depth + start // width * depth
         a = self._slice(op.a, place, shape, op) if value is None else self._view(value, op.a, shape, op)
-        b = self._slice(op.b, right * depth * columns, (1, 1, depth, columns), op)
-        return (1, 1, count, columns), [a, b]
+        b = self._slice(op.b, right * depth * columns, (several, 1, depth, columns), op)
+        return (several, 1, count, columns), [a, b]
 
     def _elements(self, op: Operation, value: SSAValue | None) -> tuple[Shape, list[SSAValue]]:
         shape, operands = npu.shape_of(op.results[0]), list(op.operands)

@@ -129,3 +129,26 @@ builtin.module attributes {odc.target = #odc.target<"npu-256">} {
 // CHECK: %[[S:.*]] = npu.matmul {{.*}} -> tensor<1x1x4x32x!quant.uniform<i8:f32, 0.5:3>>
 // CHECK: %[[V:.*]] = npu.reshape %[[S]] : {{.*}} -> tensor<1x1x4x32x!quant.uniform<i8:f32, 1.0:-128>>
 // CHECK: npu.elementwise mul %mask, %[[V]] b_zero -128
+
+// -----
+
+// Two heads with one query each share keys and values, and are one part. The number of parts is the number of matrices.
+builtin.module attributes {odc.target = #odc.target<"npu-256">} {
+  npu.program @shared(%k: tensor<2x1x128x8xi8>, %q: tensor<4x1x8x1xi8>, %v: tensor<2x1x128x8xi8>, %mask: tensor<1x1x1x128xi8>) -> tensor<2x1x2x8xi8> {
+    %s = npu.matmul %k, %q scale <1073741824, 0> clamp(-128, 127) : tensor<2x1x128x8xi8>, tensor<4x1x8x1xi8> -> tensor<4x1x128x1xi8>
+    %r = npu.reshape %s : tensor<4x1x128x1xi8> -> tensor<1x4x1x128xi8>
+    %m = npu.elementwise max %r, %mask clamp(-128, 127) : tensor<1x4x1x128xi8>, tensor<1x1x1x128xi8> -> tensor<1x4x1x128xi8>
+    %p = npu.softmax %m scale <1073741824, 22> diff_min -31 : tensor<1x4x1x128xi8> -> tensor<1x4x1x128xi8>
+    %t = npu.reshape %p : tensor<1x4x1x128xi8> -> tensor<2x1x2x128xi8>
+    %y = npu.matmul %t, %v scale <1073741824, 0> clamp(-128, 127) : tensor<2x1x2x128xi8>, tensor<2x1x128x8xi8> -> tensor<2x1x2x8xi8>
+    odc.yield %y : tensor<2x1x2x8xi8>
+  }
+}
+// CHECK-LABEL: npu.program @shared
+// CHECK: %[[Q:.*]] = npu.move %q copies [array<i32: 0, 0, 0, 16, 1, 1>] : tensor<4x1x8x1xi8> -> tensor<2x1x8x1xi8>
+// CHECK-NEXT: npu.matmul %{{.*}}, %[[Q]] {{.*}} : tensor<1x1x128x8xi8>, tensor<2x1x8x1xi8> -> tensor<2x1x128x1xi8>
+// CHECK: npu.move %q copies [array<i32: 0, 16, 0, 16, 1, 1>]
+// CHECK: npu.elementwise max %{{.*}}, %mask clamp(-128, 127) : tensor<1x1x2x128xi8>, tensor<1x1x1x128xi8>
+// CHECK: %[[Y0:.*]] = npu.matmul {{.*}} -> tensor<1x1x2x8xi8>
+// CHECK: %[[Y1:.*]] = npu.matmul {{.*}} -> tensor<1x1x2x8xi8>
+// CHECK-NEXT: npu.move %[[Y0]], %[[Y1]] copies
