@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
-from odc_mlir.errors import OptionError, PackageError, located, parsing
+from odc_mlir.errors import OptionError, PackageError, located, of_system, parsing
 from odc_mlir.formats.kinds import package_kind
 from odc_mlir.formats.manifest import (
     CONFIG_NAME,
@@ -260,13 +260,11 @@ def write_package(files: PackageFiles, path: str | os.PathLike[str], *, overwrit
     check_output(path, kind, overwrite=overwrite)
     target = Path(os.path.realpath(path))
     members = {name: files.members[name] for name in sorted(files.members)}
-    try:
+    with of_system("cannot write the package", PackageError, location=str(path)):
         if kind.is_folder:
             _write_folder(members, target)
         else:
             write_file(target, zip_bytes(members))
-    except OSError as error:
-        raise PackageError(f"cannot write the package: {error}", location=str(path)) from error
 
 
 def zip_bytes(members: Mapping[str, bytes]) -> bytes:
@@ -355,15 +353,13 @@ def install(path: str | os.PathLike[str], compiled: PackageFiles) -> PackageFile
     listed = {name: digest for name, digest in known.items() if not _is_for_others(name, plans)}
     listed |= {name: digest_of(data) for name, data in (*added.items(), *original.items())}
     manifest = replace(manifest, files=listed)
-    try:
+    with of_system("cannot update the package", PackageError, location=os.fspath(path)):
         if Path(path).is_dir():
             _commit_folder(Path(path), added, original, manifest)
             _prune(Path(path), plans, known)
         else:
             members = {**_without_others(package.members, plans, known), **original, **added}
             write_file(path, zip_bytes({**members, MANIFEST_PATH: manifest.to_json()}))
-    except OSError as error:
-        raise PackageError(f"cannot update the package: {error}", location=os.fspath(path)) from error
     return read_package(path)
 
 
@@ -377,7 +373,7 @@ def roll_back(path: str | os.PathLike[str]) -> PackageFiles:
     if original is None:
         raise PackageError("nothing was installed in this package, so nothing can be undone", location=os.fspath(path))
     plans, known = (original.manifest.plan,), _listed_files(package)
-    try:
+    with of_system("cannot roll the package back", PackageError, location=os.fspath(path)):
         if Path(path).is_dir():
             write_file(Path(path) / MANIFEST_PATH, package.members[ORIGINAL_PATH])
             (Path(path) / ORIGINAL_PATH).unlink()
@@ -387,8 +383,6 @@ def roll_back(path: str | os.PathLike[str]) -> PackageFiles:
             members = _without_others(package.members, plans, known)
             members[MANIFEST_PATH] = members.pop(ORIGINAL_PATH)
             write_file(path, zip_bytes(members))
-    except OSError as error:
-        raise PackageError(f"cannot roll the package back: {error}", location=os.fspath(path)) from error
     return read_package(path)
 
 

@@ -40,7 +40,6 @@ from odc_mlir.transforms.quant.quant_attach_ranges import attach_ranges, ranges_
 from odc_mlir.universe import make_context
 
 Parameters = Mapping[str, tuple[float, int]]
-Types = Mapping[str, Attribute]
 
 
 def types_of(

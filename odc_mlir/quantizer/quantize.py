@@ -27,7 +27,7 @@ from odc_mlir.formats.quantities import model_name
 from odc_mlir.formats.samples import Samples
 from odc_mlir.frontend.export_circle import ModelFile, export_model
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantizer.candidates import Types, codes_brought, lost, taken_out
+from odc_mlir.quantizer.candidates import codes_brought, lost, taken_out
 from odc_mlir.quantizer.driver import Driver
 from odc_mlir.quantizer.models import limited_masks, prepare, recorded_ranges
 from odc_mlir.quantizer.policy.declarations import AUTO, CPU, EQUALIZE, OFF, OPTIONS, SWITCH
@@ -43,7 +43,7 @@ from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.recording import record
 from odc_mlir.targets.cpu import is_cpu
 from odc_mlir.transforms.quant.common import ir as quant_ir
-from odc_mlir.transforms.quant.common.given import given_ranges, read_given, scheme_of
+from odc_mlir.transforms.quant.common.given import Types, given_ranges, has_source_lines, read_given, scheme_of
 from odc_mlir.transforms.quant.quant_attach_ranges import attach_ranges
 from odc_mlir.transforms.quant.quant_attach_ranges import ranges_of as ranges_by
 
@@ -169,7 +169,7 @@ def quantize(
     set_states(module, ())  # until the end, states are plain inputs and outputs
     stored, ready = export_model(module), taken_out(module)
     brought = read_given(ready)
-    options = _with_brought(make_options(**_completed(chosen, brought)), brought)
+    options = _with_brought(make_options(**_completed(chosen, brought, ready)), brought)
     _check_sources(calibration, evaluation, labels, records)
     if records is not None and calibration is not None:
         raise OptionError(
@@ -253,10 +253,10 @@ def _with_brought(options: Options, brought: Types) -> Options:
     return replace(options, **{name: value for name, value in plain.items() if getattr(options, name) == AUTO})
 
 
-def _completed(chosen: dict[str, Any], brought: Types) -> dict[str, Any]:
+def _completed(chosen: dict[str, Any], brought: Types, module: ModuleOp) -> dict[str, Any]:
     """Return the options with the scheme of a fake-quantised model, and with the form of weights for the target."""
     says = chosen.get("scheme") or chosen.get("config") or chosen.get("mixed") not in (None, *SWITCH, True, False)
-    chosen |= {"scheme": scheme_of(brought)} if brought and not says else {}
+    chosen |= {"scheme": scheme_of(brought, signed=has_source_lines(module))} if brought and not says else {}
     target = chosen.get("target")
     if target is None:
         return chosen

@@ -61,9 +61,8 @@ class QuantAbsorbPairsPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         function = ir.quantized_function(op)
-        if function is None or (self.programs and not given.has_source_lines(op)):
-            return
-        if found := absorb(function):
+        is_meant = not self.programs or given.has_source_lines(op)
+        if function is not None and is_meant and (found := absorb(function)):
             given.write_given(op, given.read_given(op) | found)
 
 

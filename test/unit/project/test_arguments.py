@@ -279,7 +279,7 @@ def test_every_help_begins_with_two_examples() -> None:
         assert first != second
 
 
-@pytest.mark.parametrize("line", EXAMPLES.split("\n")[1:-1])
+@pytest.mark.parametrize("line", EXAMPLES)
 def test_examples_parse(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     program, *words = shlex.split(line)
     if program == "odc-mlir" and words[0] in ("samples", "completion"):

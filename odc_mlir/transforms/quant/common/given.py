@@ -48,11 +48,11 @@ def has_source_lines(op: Operation) -> bool:
     return any(row.data["name"] == name for row in rows)
 
 
-def scheme_of(types: Types) -> str:
-    """Return the scheme of the majority of ``types``. uint8 beside int8 becomes int8, with the same numbers."""
+def scheme_of(types: Types, *, signed: bool = True) -> str:
+    """Return the scheme of the majority of ``types``. If ``signed``, uint8 beside int8 is int8 with equal numbers."""
     counts = Counter(found[0] for type in types.values() if (found := params_of(type)) is not None)
     dtype = counts.most_common(1)[0][0]
-    return {"int16": "int16x8", "uint8": "int8"}.get(dtype, dtype) if counts["int8"] else dtype
+    return {"int16": "int16x8", "uint8": "int8" if signed else dtype}.get(dtype, dtype) if counts["int8"] else dtype
 
 
 def _of_module(op: Operation, name: str) -> Attribute | None:
@@ -78,9 +78,9 @@ def before_moves(function: FuncOp, types: Types) -> dict[str, Attribute]:
     found = dict(types)
     for op in reversed(list(all_ops(function))):
         sources = (0,) if op.SPEC.name in _LIMITS else moved_operands(op)
-        type, moved = found.get(op_name(op)), [op.operands[source] for source in sources]
-        for value in moved if type is not None else ():
-            if value.has_one_use() and constant_of(value) is None:
+        type = found.get(op_name(op))
+        for value in (op.operands[source] for source in sources):
+            if type is not None and value.has_one_use() and constant_of(value) is None:
                 found.setdefault(value_name(value), type)
     return found
 
