@@ -18,8 +18,8 @@ After::
 
 Queues run independently, so a transfer that is issued earlier overlaps with the instructions that it passed. An
 analysis of the whole program moves each transfer up, across tiles and layers, to right after the last instruction that
-it depends on. The order within each queue does not change, except that weights pass tables that wait. A transfer moves
-ahead by at most half a queue, because a full queue stops the fetch of all instructions after it.
+it depends on. The order within each queue does not change. A transfer moves ahead by at most half a queue, because a
+full queue stops the fetch of all instructions after it.
 
 Buffers move to the top, and unused buffers are removed. The slots need addresses in local memories, because slots that
 share bytes limit hoisting.
@@ -81,7 +81,7 @@ def hoist_transfers(commands: Sequence[Command], found: Sequence[Latest], queue_
     fixed = 0  # number of commands so far that do not move
     place: list[int] = []  # per command: number of fixed commands before it
     plain: dict[Queue, list[int]] = {queue: [] for queue in MOVED}
-    last: dict[tuple[Queue, bool], int] = {}
+    last: dict[Queue, int] = dict.fromkeys(MOVED, 0)
     buckets: list[list[int]] = [[]]
     for number, (command, before) in enumerate(zip(commands, found, strict=True)):
         queue = command.queue
@@ -91,15 +91,14 @@ def hoist_transfers(commands: Sequence[Command], found: Sequence[Latest], queue_
             fixed += 1
             buckets.append([])
             continue
-        stream = queue, bool(before) and command.immediates.mnemonic == "table"
-        earliest = last.get(stream, 0)
+        earliest = last[queue]
         for other, index in before.items():
             earliest = max(earliest, place[index] + (0 if other in MOVED else 1))
         places = plain[queue]
         if len(places) >= lookahead:
             earliest = max(earliest, places[-lookahead])
         places.append(fixed)
-        last[stream] = earliest
+        last[queue] = earliest
         place.append(earliest)
         bucket = buckets[earliest]
         # the fixed command that ends an older bucket stays last

@@ -25,27 +25,3 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
 // CHECK-NEXT: npu.isa.load source %[[IN]] + 32 target %[[A]]
 // CHECK-NEXT: npu.isa.vop
 // CHECK-NEXT: npu.isa.halt
-
-// -----
-
-// A table waits for the user of the table before. Weights pass it.
-builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
-  npu.program @tables(%x: tensor<1x4x4x4x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x4x!quant.uniform<i8:f32, 0.5>> {
-    %in = npu.buffer "in" binds [0] : !npu.buffer<inputs, 512xi8>
-    %a = npu.buffer "a" at 0 : !npu.buffer<tile, 16xi8>
-    %t = npu.buffer "t" at 0 : !npu.buffer<table, 256xi8>
-    %w = npu.buffer "w" at 0 : !npu.buffer<weight, 64xi8>
-    npu.isa.table source %in target %t bytes 256
-    npu.isa.vop kind "lut" a_type "i8" out_type "i8" size0 16 a %a a_stride0 1 output %a table %t
-    npu.isa.table source %in + 256 target %t bytes 256
-    npu.isa.vop kind "lut" a_type "i8" out_type "i8" size0 16 a %a a_stride0 1 output %a table %t
-    npu.isa.wload source %in coded_bytes 64 target %w bytes 64
-    npu.isa.halt
-  }
-}
-// CHECK-LABEL: @tables
-// CHECK: npu.isa.table
-// CHECK-NEXT: npu.isa.wload
-// CHECK-NEXT: npu.isa.vop
-// CHECK-NEXT: npu.isa.table
-// CHECK-NEXT: npu.isa.vop
