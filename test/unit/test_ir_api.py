@@ -131,7 +131,7 @@ def test_passes_run_by_name_on_a_copy() -> None:
 
 def test_passes_are_added_by_position() -> None:
     seen: list[int] = []
-    before = {"npu-choose-tiles": [Counting(seen)]}
+    before = {"npu-search-plans": [Counting(seen)]}
     assert odc_mlir.compile(DIGITS, before=before).files == odc_mlir.compile(DIGITS).files
     assert seen
     assert min(seen) > 0
@@ -240,7 +240,7 @@ def test_passes_are_objects_names_or_sequences_of_these() -> None:
     module, counting = odc_mlir.lower(odc_mlir.load(DIGITS), "npu"), Counting(seen)
     for given in (counting, [counting], ["cse,dce", counting]):
         odc_mlir.run_passes(module, given)
-        odc_mlir.lower(module, "npu-sched", after="npu", before={"npu-choose-tiles": given})
+        odc_mlir.lower(module, "npu-sched", after="npu", before={"npu-search-plans": given})
     assert len(seen) == 6
     for wrong in (Counting, [Counting], 5):
         with pytest.raises(OptionError, match="is not a pass"):
