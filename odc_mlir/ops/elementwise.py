@@ -56,7 +56,7 @@ SPECS = (
     _binary("MUL", "lhs rhs", "product of two tensors", version=8, traits=COMMUTATIVE, bounds="mul"),
     _binary("DIV", "lhs rhs", "quotient of two tensors", version=3, quant=QuantRule(not_zero=(1,))),
     _steps("FLOOR_DIV", "lhs rhs", "quotient rounded down", bounds="floor_div"),
-    _steps("FLOOR_MOD", "lhs rhs", "remainder with the sign of the divisor", bounds="floor_div"),
+    _steps("FLOOR_MOD", "lhs rhs", "remainder with the sign of the divisor", bounds="floor_mod"),
     _binary("POW", "lhs rhs", "power of one tensor by another", version=2),
     _binary("ATAN2", "lhs rhs", "angle of the point (x, y) = (rhs, lhs)", options="ATan2Options", version=2),
     _binary("SQUARED_DIFFERENCE", "lhs rhs", "square of the difference of two tensors", version=2, traits=COMMUTATIVE),

@@ -41,11 +41,14 @@ maximum, minimum = partial(_ends, max), partial(_ends, min)
 
 
 def floor_div(node: Node) -> Interval | None:
-    """Bound quotients by positive divisors, and remainders."""
+    """Bound the quotient by a positive divisor."""
+    return _ends(operator.floordiv, node) if bounds_of(node.operand(1))[0] > 0 else None
+
+
+def floor_mod(node: Node) -> Interval | None:
+    """Bound the remainder of a positive divisor."""
     smallest, largest = bounds_of(node.operand(1))
-    if smallest < 1:
-        return None
-    return _ends(operator.floordiv, node) if node.spec.name == "FLOOR_DIV" else (0, largest - 1)
+    return (0, largest - 1) if smallest > 0 else None
 
 
 def place(node: Node) -> Interval | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import ReturnOp
-from xdsl.ir import BlockArgument, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from odc_mlir.dialects.circle import info_of
@@ -82,12 +82,11 @@ def keep_state_codes(module: ModuleOp) -> None:
     last, places = main.body.block.last_op, list(state_places(module))
     assert isinstance(last, ReturnOp), "a verified function ends with a return"
     for number, (place, source, initial) in enumerate(places):
-        codes = _codes(main.body.block.args[source], last.operands[place])
-        if codes is None or any(initial or b""):
-            continue
-        argument = main.body.block.args[source]
+        argument, writer = main.body.block.args[source], producer(last.operands[place], "DEQUANTIZE")
         readers = [use.operation for use in argument.uses]
-        last.operands[place] = codes
+        if writer is None or any(initial or b"") or set(map(_coded_as, readers)) != {writer.operands[0].type}:
+            continue
+        last.operands[place] = codes = writer.operands[0]
         new = retype(argument, codes.type)
         for reader in readers:
             Rewriter.replace_op(reader, [], [new])
@@ -96,14 +95,7 @@ def keep_state_codes(module: ModuleOp) -> None:
     set_function_type(main)
 
 
-def _codes(argument: BlockArgument, output: SSAValue) -> SSAValue | None:
-    """Return the codes behind ``output`` if all readers of ``argument`` quantise it to the same type, else None."""
-    writer = producer(output, "DEQUANTIZE")
-    readers = [use.operation for use in argument.uses]
-    if writer is None or not readers:
-        return None
-    codes = writer.operands[0]
-    made = [producer(reader.results[0], "QUANTIZE") for reader in readers if reader.results]
-    if len(made) < len(readers) or any(op is None or op.results[0].type != codes.type for op in made):
-        return None
-    return codes
+def _coded_as(reader: Operation) -> Attribute | None:
+    """Return the type to which ``reader`` quantises, or None for other operations."""
+    made = producer(reader.results[0], "QUANTIZE") if reader.results else None
+    return None if made is None else made.results[0].type

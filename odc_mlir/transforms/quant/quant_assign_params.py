@@ -163,6 +163,7 @@ class Assignment:
         self._function, self._default, self._choices = function, default, choices
         self._wide = wide or {}
         self._given = read_given(function)
+        self._given_ranges = given_ranges(self._given)
         self._ranges = Ranges()
 
     def run(self) -> None:
@@ -271,7 +272,7 @@ class Assignment:
         except OdcError as error:
             raise _StaysReal(error.message) from error
         if found is None:
-            found = given_ranges(self._given).get(value_name(value))
+            found = self._given_ranges.get(value_name(value))
         if found is None:
             raise _StaysReal(f"no range is known for {value_name(value)!r}")
         if not np.isfinite(found).all():

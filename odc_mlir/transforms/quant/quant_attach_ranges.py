@@ -75,10 +75,10 @@ class QuantAttachRangesPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         function = quantized_function(op)
+        if self.records is None and function is not None and (types := before_moves(function, read_given(op))):
+            write_given(op, types)
+            attach_ranges(function, given_ranges(types))
         if self.records is None or function is None:
-            if function is not None and (types := before_moves(function, read_given(op))):
-                write_given(op, types)
-                attach_ranges(function, given_ranges(types))
             return
         if not os.path.isfile(self.records):
             raise OptionError(f"there is no record file {self.records!r}", hint="record the model first")

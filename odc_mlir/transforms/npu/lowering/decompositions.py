@@ -34,17 +34,12 @@ MOST_COPIES = 64  # limit on the copies of one result
 MOST_ELEMENTS = 1 << 22  # limit on the elements of a tensor and so on the size of its map
 
 
-def moved_operands(node: Node) -> list[int]:
-    """Return the operands whose elements the operator moves. All other operands are parameters."""
-    return node.spec.quant.moved(node.operands)
-
-
 def element_maps(node: Node) -> list[Array]:
     """Return the source element number of every result element, counted through all moved operands.
 
     FILLED represents the zero point. Raises OdcError for an operator that does more than move.
     """
-    offset, moved = 1, moved_operands(node)
+    offset, moved = 1, node.spec.quant.moved(node.operands)
     operands: list[TensorInfo | None] = []
     arrays: list[Array | None] = []
     for index, info in enumerate(node.operands):
@@ -69,7 +64,7 @@ def _numbered(info: TensorInfo) -> TensorInfo:
 
 def result_copies(node: Node) -> list[list[StridedCopy]] | str:
     """Return the strided copies of every result, or the reason why there are none."""
-    sizes = [math.prod(node.operand(index).static_shape) for index in moved_operands(node)]
+    sizes = [math.prod(node.operand(index).static_shape) for index in node.spec.quant.moved(node.operands)]
     largest = max([*sizes, *(math.prod(result.static_shape) for result in node.results)])
     if largest > MOST_ELEMENTS:
         return f"a tensor of {largest} elements, at most {MOST_ELEMENTS}"

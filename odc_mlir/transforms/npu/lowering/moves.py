@@ -12,7 +12,7 @@ from odc_mlir.dialects.npu_layers import StridedCopy
 from odc_mlir.numerics.elementwise import joined_codes
 from odc_mlir.ops.spec import Node
 from odc_mlir.support.locations import name_loc, value_name
-from odc_mlir.transforms.npu.lowering.decompositions import moved_operands, result_copies
+from odc_mlir.transforms.npu.lowering.decompositions import result_copies
 from odc_mlir.transforms.npu.lowering.site import Benefit, LowerToNpu, Site, blob_of, pair_of
 from odc_mlir.transforms.partition.rules.checks import moves_no_element
 from odc_mlir.transforms.partition.rules.operator_checks import gathered, updated_axis
@@ -37,7 +37,7 @@ class LowerConcatenation(LowerToNpu):
     operators = ("CONCATENATION",)
 
     def rewrite(self, site: Site) -> None:
-        _move(site, [_with_quantisation(site, index) for index in moved_operands(site.node)])
+        _move(site, [_with_quantisation(site, index) for index in site.node.spec.quant.moved(site.node.operands)])
 
 
 class LowerGather(LowerToNpu):
@@ -82,7 +82,7 @@ class LowerMove(LowerToNpu):
     operators = ("TRANSPOSE", "PAD", "GATHER", "DYNAMIC_UPDATE_SLICE", *MOVERS)
 
     def rewrite(self, site: Site) -> None:
-        _move(site, [site.constant_or_operand(index) for index in moved_operands(site.node)])
+        _move(site, [site.constant_or_operand(index) for index in site.node.spec.quant.moved(site.node.operands)])
 
 
 def _move(site: Site, values: Sequence[SSAValue]) -> None:

@@ -88,7 +88,7 @@ def move_tiles(copies: Sequence[StridedCopy], room: int, target: Target, item: i
 
 
 def _joined_rows(copies: Sequence[StridedCopy], room: int, item: int, *, whole: bool) -> Iterator[CopyTile]:
-    """Yield tiles of whole rows of a result in which each copy fills other columns. Yield none for other copies.
+    """Yield tiles of whole result rows, if each copy fills other columns of the same rows. Otherwise yield nothing.
 
     Each copy is loaded to its columns, or with ``whole`` as one run with the codes between its columns. The tile then
     holds one source after another, and the store takes equally many columns of each.
