@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from odc_mlir import targets
 from odc_mlir._version import __version__
 from odc_mlir.errors import OptionError, UnsupportedError, did_you_mean, parsing
+from odc_mlir.formats.cache import content_digest
 
 STATE_KEYS = ("odc_build", "steps")
 
@@ -68,14 +69,9 @@ def digest_of(path: str) -> str | None:
     if root.is_dir():
         whole = hashlib.sha256()
         for file in sorted(item for item in root.rglob("*") if item.is_file()):
-            whole.update(f"{file.relative_to(root)}\0{_of_file(file)}\0".encode())
+            whole.update(f"{file.relative_to(root)}\0{content_digest(file)}\0".encode())
         return whole.hexdigest()
-    return _of_file(root) if root.is_file() else None
-
-
-def _of_file(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return content_digest(root) if root.is_file() else None
 
 
 def key_of(step: FlowStep) -> str:

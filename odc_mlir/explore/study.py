@@ -6,7 +6,6 @@ file stores them.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import random
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from odc_mlir.errors import OdcError, OptionError, UnsupportedError, of_extra
 from odc_mlir.explore.space import MOST_POINTS, OPTIONS, Machines, ParameterAxis, Point, points, size
+from odc_mlir.flow import digest_of
 from odc_mlir.formats.quantities import bytes_of, count_text, csv_text
 from odc_mlir.pages import charts
 from odc_mlir.pages.markup import Column, Figure, Html, Section, TableCell, bullets, table
@@ -155,7 +155,7 @@ class Definition:
     def identity(self) -> str:
         """Return canonical text of all settings that outcomes depend on."""
         facts = {
-            "models": [[name, _digest(Path(name))] for name in self.models],
+            "models": [[name, digest_of(name)] for name in self.models],
             "axes": [[axis.key, list(axis.values)] for axis in self.axes],
             "objectives": self.objectives,
             "machine": Machines(self.target).text({}),
@@ -164,15 +164,6 @@ class Definition:
             "sampler": [self.sampler, self.seed],
         }
         return json.dumps(facts, sort_keys=True)
-
-
-def _digest(path: Path) -> str:
-    found = hashlib.sha256()
-    for member in sorted(path.rglob("*")) if path.is_dir() else [path]:
-        if member.is_file():
-            found.update(str(member.relative_to(path)).encode())
-            found.update(member.read_bytes())
-    return found.hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

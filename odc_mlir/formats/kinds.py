@@ -37,14 +37,15 @@ def _is_never_ours(path: Path) -> bool:
 
 
 def _is_own_zip(path: Path) -> bool:
-    from odc_mlir.formats.manifest import MANIFEST_PATH, ZipMembers, digest_of, recognised_files
+    from odc_mlir.formats.cache import content_digest
+    from odc_mlir.formats.manifest import MANIFEST_PATH, ZipMembers, recognised_files
     from odc_mlir.formats.package import zip_bytes
 
     members = ZipMembers(path)
     if zip_bytes({name: members[name] for name in sorted(members)}) != path.read_bytes():
         return False  # archive readers ignore data before and between members
     known = recognised_files(members[MANIFEST_PATH]) if MANIFEST_PATH in members else {}
-    return bool(known) and all(known.get(name) == digest_of(members[name]) for name in members)
+    return bool(known) and all(known.get(name) == content_digest(members[name]) for name in members)
 
 
 def _is_own_model(path: Path) -> bool:

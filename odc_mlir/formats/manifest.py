@@ -6,7 +6,6 @@ devices or encrypted. Sizes are limited before anything is read.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import stat
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from odc_mlir.errors import PackageError, located, parsing
+from odc_mlir.formats.cache import content_digest
 
 MANIFEST_PATH = "metadata/MANIFEST"
 CONFIG_NAME = "config.cfg"
@@ -136,11 +136,6 @@ def parse_manifest(data: bytes) -> Manifest:
     return manifest
 
 
-def digest_of(data: bytes) -> str:
-    """Return the SHA-256 of a member as manifests store it."""
-    return hashlib.sha256(data).hexdigest()
-
-
 def recognised_files(data: bytes) -> dict[str, str]:
     """Return the unchanged files that the manifest lists as ours, including the manifest, with SHA-256.
 
@@ -150,13 +145,13 @@ def recognised_files(data: bytes) -> dict[str, str]:
         document = json.loads(data)
         if not isinstance(document, dict) or document.get(_OWN_KEY) != _own_digest(document):
             return {}
-        return {**_files(document), MANIFEST_PATH: digest_of(data)}
+        return {**_files(document), MANIFEST_PATH: content_digest(data)}
     except (ValueError, RecursionError, PackageError):
         return {}
 
 
 def _own_digest(document: Mapping[str, Any]) -> str:
-    return digest_of(json.dumps({k: v for k, v in document.items() if k != _OWN_KEY}, sort_keys=True).encode())
+    return content_digest(json.dumps({k: v for k, v in document.items() if k != _OWN_KEY}, sort_keys=True).encode())
 
 
 def _files(document: Mapping[str, Any]) -> dict[str, str]:

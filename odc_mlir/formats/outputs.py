@@ -17,9 +17,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from odc_mlir.errors import OdcError, OptionError, PackageError, of_system, parsing
-from odc_mlir.formats.cache import cache_folder
+from odc_mlir.formats.cache import cache_folder, content_digest
 from odc_mlir.formats.kinds import FILE_SUFFIXES, FOLDER, ZIP, OutputKind
-from odc_mlir.formats.manifest import MANIFEST_PATH, digest_of, recognised_files
+from odc_mlir.formats.manifest import MANIFEST_PATH, recognised_files
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # constants of Linux's renameat2
 
@@ -245,7 +245,7 @@ def unknown_entries(folder: Path) -> Iterator[str]:
 
 def is_unchanged(file: Path, digest: str) -> bool:
     """Return whether ``file`` is a file, not a link, with this SHA-256."""
-    return _is_plain(file) and digest_of(file.read_bytes()) == digest
+    return _is_plain(file) and content_digest(file.read_bytes()) == digest
 
 
 def _is_plain(file: Path) -> bool:

@@ -28,6 +28,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from odc_mlir.errors import OptionError, PackageError, located, of_system, parsing
+from odc_mlir.formats.cache import content_digest
 from odc_mlir.formats.kinds import package_kind
 from odc_mlir.formats.manifest import (
     CONFIG_NAME,
@@ -39,7 +40,6 @@ from odc_mlir.formats.manifest import (
     Manifest,
     ZipMembers,
     check_member_path,
-    digest_of,
     format_config,
     parse_config,
     parse_io_index,
@@ -105,7 +105,7 @@ class PackageFiles:
         return data
 
     def _check_unchanged(self, path: str, data: bytes, *, listed: bool = False) -> str:
-        known, found = self.manifest.files.get(path), digest_of(data)
+        known, found = self.manifest.files.get(path), content_digest(data)
         if (listed or known is not None) and known != found:
             raise PackageError(
                 f"{path!r} was changed: its digest is not the one in {MANIFEST_PATH}",
@@ -167,7 +167,7 @@ def build_package(model: bytes, plan: Plan, segments: Mapping[str, bytes]) -> Pa
 
 def sealed(files: PackageFiles) -> PackageFiles:
     """Return the package with a manifest of all members' digests, which identify our files."""
-    digests = {name: digest_of(files.members[name]) for name in files.members if name != MANIFEST_PATH}
+    digests = {name: content_digest(files.members[name]) for name in files.members if name != MANIFEST_PATH}
     manifest = replace(files.manifest, files=digests)
     return replace(files, members={**files.members, MANIFEST_PATH: manifest.to_json()}, manifest=manifest)
 
@@ -351,7 +351,7 @@ def install(path: str | os.PathLike[str], compiled: PackageFiles) -> PackageFile
     plans = (manifest.plan, package.manifest.plan, first.manifest.plan if first else None)
     known = _listed_files(package)
     listed = {name: digest for name, digest in known.items() if not _is_for_others(name, plans)}
-    listed |= {name: digest_of(data) for name, data in (*added.items(), *original.items())}
+    listed |= {name: content_digest(data) for name, data in (*added.items(), *original.items())}
     manifest = replace(manifest, files=listed)
     with of_system("cannot update the package", PackageError, location=os.fspath(path)):
         if Path(path).is_dir():
@@ -449,7 +449,7 @@ def _commit_folder(root: Path, added: Mapping[str, bytes], original: Mapping[str
 def _check_left_over(folder: Path, added: Mapping[str, bytes], root: Path) -> None:
     for name in entries(folder):
         path = (folder / name).relative_to(root).as_posix()
-        if path not in added or not is_unchanged(folder / name, digest_of(added[path])):
+        if path not in added or not is_unchanged(folder / name, content_digest(added[path])):
             raise PackageError(
                 f"{path!r} blocks the installation: odc-mlir did not write it, or it was changed",
                 location=os.fspath(root),
@@ -471,7 +471,7 @@ def _is_for_others(name: str, plans: Plans) -> bool:
 def _without_others(members: Mapping[str, bytes], plans: Plans, known: Mapping[str, str]) -> dict[str, bytes]:
     found = {name: members[name] for name in members}
     others = {name for name in known if _is_for_others(name, plans)}
-    return {name: data for name, data in found.items() if name not in others or digest_of(data) != known[name]}
+    return {name: data for name, data in found.items() if name not in others or content_digest(data) != known[name]}
 
 
 def _prune(root: Path, plans: Plans, known: Mapping[str, str]) -> None:

@@ -15,7 +15,8 @@ from functools import partial
 
 from odc_mlir._version import __version__
 from odc_mlir.errors import OdcError, PackageError
-from odc_mlir.formats.manifest import MANIFEST_PATH, digest_of, recognised_files
+from odc_mlir.formats.cache import content_digest
+from odc_mlir.formats.manifest import MANIFEST_PATH, recognised_files
 from odc_mlir.formats.native_segment import parse_native_segment
 from odc_mlir.formats.package import PackageFiles, original_of, read_package
 from odc_mlir.formats.plan import Plan
@@ -161,7 +162,7 @@ def _check_member(files: PackageFiles, name: str) -> None:
             raise PackageError("it was changed after it was written: its own digest differs")
     elif name not in listed:
         raise PackageError(f"it was added: {MANIFEST_PATH} does not list it")
-    elif digest_of(data) != listed[name]:
+    elif content_digest(data) != listed[name]:
         raise PackageError(f"it was changed: its digest is not the one in {MANIFEST_PATH}")
 
 

@@ -114,6 +114,24 @@ def test_changed_buffers_are_states() -> None:
             np.testing.assert_allclose(found, wanted.numpy())
 
 
+def test_indices_that_pytorch_checks_are_not_wrapped() -> None:
+    """PyTorch takes negative numbers in ``x[place]``, but not in ``index_copy``."""
+
+    def checked(m: Any, x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(4, 3).index_copy(0, place, x[place])
+
+    def free(m: Any, x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+        return x[place]
+
+    inputs, wraps = (torch.rand(4, 3), torch.tensor([2])), []
+    for function in (checked, free):
+        converted = odc_mlir.from_torch(Fn(function), inputs)
+        wraps.append("circle.less" in str(converted))
+        np.testing.assert_array_equal(run(converted, inputs[0], inputs[1].int())[0], function(None, *inputs))
+    assert wraps == [False, True]
+    np.testing.assert_array_equal(run(converted, inputs[0], torch.tensor([-1]).int())[0], inputs[0][-1:])
+
+
 DYNAMIC = {
     "batch": (Fn(lambda m, x: m.parts[0](x).flatten(1) + x.shape[0], nn.Conv1d(4, 2, 3, padding=1)), {0}),
     "length": (Fn(lambda m, x: m.parts[0](x).mean(2) * torch.arange(x.shape[2]).sum(), nn.Conv1d(4, 2, 3)), {2}),

@@ -81,6 +81,7 @@ class Builder:
         self.out: Any = None
         self.node: Any = None
         self.name = ""
+        self.places = set[SSAValue]()  # indices that are never negative
         self._constants: dict[tuple[bytes, str, tuple[int, ...]], SSAValue] = {}
         self._permuted: dict[tuple[SSAValue, tuple[int, ...]], SSAValue] = {}
         self._steps = 0

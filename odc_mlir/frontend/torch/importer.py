@@ -19,6 +19,7 @@ from odc_mlir.dialects.odc import StatePlace, put_states
 from odc_mlir.errors import ModelError, OdcError, OptionError, UnsupportedError
 from odc_mlir.formats import source_lines
 from odc_mlir.frontend.torch.graph import Builder, dtype_of, narrowed, shape_of
+from odc_mlir.frontend.torch.shapes import CHECKED_INDICES
 from odc_mlir.frontend.torch.table import ROWS, pattern_of, reason_for
 from odc_mlir.support.blob import Blob
 from odc_mlir.support.collection import seldom_collected
@@ -136,15 +137,18 @@ class _Importer:
 
     def module(self) -> ModuleOp:
         nodes = list(self.program.graph.nodes)
+        places = {node.args[CHECKED_INDICES[n]] for node in nodes if (n := str(node.target)) in CHECKED_INDICES}
         inputs = [node for node in nodes if node.op == "placeholder"]
         for node in sorted(inputs, key=lambda node: node.name in self.tensors):
             self._input(node)
         for node in nodes:
             if node.op == "call_function":
                 self._call(node)
+            if node in places and node in self.values:
+                self.g.places.add(self.values[node])
         if self.problems:
             raise _joint_error(self.problems)
-        places = self._outputs(nodes[-1])
+        states = self._outputs(nodes[-1])
         self.g.drop_unused()
         block = self.g.block
         last = block.last_op
@@ -157,7 +161,7 @@ class _Importer:
             entry = DictionaryAttr({"name": StringAttr(source_lines.NAME), "data": lines})
             module.attributes["circle.metadata"] = ArrayAttr([entry])
         module.location = name_loc("main")
-        put_states(module, places)
+        put_states(module, states)
         return module
 
     def _input(self, node: Any) -> None:

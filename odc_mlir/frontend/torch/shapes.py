@@ -140,6 +140,8 @@ def arange(g: Builder, *ends: Operand, **options: Any) -> Any:
 
 
 def _wrapped(g: Builder, index: V, size: Extent) -> Any:
+    if index in g.places:
+        return g.cast(index, "int32")
     index = g.cast(index, "int32")
     if isinstance(size, V):
         return g("FLOOR_MOD", index, size)
@@ -208,7 +210,8 @@ def index_put(g: Builder, x: V, indices: Sequence[V | None], values: V, accumula
     count = math.prod(g.static(found[0][1]))
     if len(found) == 1 and not accumulate and (count == 1 or (g.rank(found[0][1]) == 1 and count <= _MOST_UPDATES)):
         part = [count if axis == axes[0] else extent for axis, extent in enumerate(shape)]
-        places, values = _wrapped(g, g.reshape(found[0][1], [count]), shape[axes[0]]), g.broadcast(values, part)
+        places, values = _wrapped(g, found[0][1], shape[axes[0]]), g.broadcast(values, part)
+        places = g.reshape(places, [count])
         for i in range(count):
             place = g.reshape(cut(g, places, 0, i, i + 1), [])
             x = _update(g, x, cut(g, values, axes[0], i, i + 1), axes[0], place)
@@ -322,6 +325,10 @@ def refuse_random(g: Builder) -> Any:
 
 _SAME = "alias clone detach lift_fresh_copy contiguous dropout lift_fresh resolve_conj"
 _CHECKS = "_assert_async _assert_async.msg sym_constrain_range sym_constrain_range_for_size _assert_scalar"
+
+_CHECKED = "index_copy.default index_select.default gather.default scatter.src scatter.value scatter_add.default"
+CHECKED_INDICES = {**{f"aten.{name}": 2 for name in _CHECKED.split()}, "aten.embedding.default": 1}
+"""Place of the argument of indices that PyTorch requires to be non-negative, by operator."""
 
 ROWS: Mapping[str, Pattern] = rows(
     (_SAME, lambda g, x, *rest, **options: x),

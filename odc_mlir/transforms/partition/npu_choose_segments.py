@@ -29,7 +29,7 @@ from xdsl.passes import ModulePass
 
 from odc_mlir import targets
 from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp, info_of, is_known, node_of
-from odc_mlir.dialects.odc import LEAST, TARGET, WORDS, TargetAttr, TargetChoice, target_of
+from odc_mlir.dialects.odc import LEAST, TARGET, WORDS, TargetAttr, TargetChoice, state_places, target_of
 from odc_mlir.errors import CompileError, OptionError
 from odc_mlir.ops.work import host_ns, tensor_bytes
 from odc_mlir.support.deadline import checkpoint
@@ -122,18 +122,21 @@ def problem_of(
     """Return the placement problem of ``module``. ``works``: cost of each operator on ``place``, or None."""
     tensors = _Tensors()
     items = [_item(op, work, tensors, host) for op, work in zip(found, works, strict=True)]
-    last = placement.main_function(module).body.block.last_op
-    results = tensors.numbers(last.operands) if last is not None else ()
+    block = placement.main_function(module).body.block
+    last = () if block.last_op is None else block.last_op.operands
+    pairs = [(block.args[source], last[place]) for place, source, _ in state_places(module)]
+    states = [(tensors.number(source), tensors.number(result)) for source, result in pairs]
     return PlacementProblem(
         items,
         dependencies(found),
         _units(found),
         tensors.sizes,
-        frozenset(results),
+        frozenset(tensors.numbers(last)),
         host,
         clock_hz,
         segment_cycles,
         place,
+        states,
     )
 
 
@@ -152,10 +155,10 @@ class _Tensors:
     def numbers(self, values: Sequence[SSAValue]) -> tuple[int, ...]:
         """Return the numbers of the values that are not constants."""
         return tuple(
-            self._number(v) for v in values if not isinstance(v.owner, ConstOp | NoneOp) and not is_known(v.owner)
+            self.number(v) for v in values if not isinstance(v.owner, ConstOp | NoneOp) and not is_known(v.owner)
         )
 
-    def _number(self, value: SSAValue) -> int:
+    def number(self, value: SSAValue) -> int:
         if value not in self._numbers:
             self._numbers[value] = len(self.sizes)
             self.sizes.append(tensor_bytes(info_of(value)))

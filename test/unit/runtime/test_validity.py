@@ -15,9 +15,10 @@ import odc_mlir
 from helpers.models import ModelBuilder, model_bytes
 from helpers.sessions import quantised
 from odc_mlir.errors import ModelError
+from odc_mlir.formats.cache import content_digest
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
-from odc_mlir.formats.manifest import MANIFEST_PATH, digest_of
+from odc_mlir.formats.manifest import MANIFEST_PATH
 from odc_mlir.formats.native_segment import parse_native_segment
 from odc_mlir.formats.package import PackageFiles, parse_package
 from odc_mlir.runtime import Session, validity
@@ -44,7 +45,7 @@ def changed(files: PackageFiles, name: str, change: Callable[[bytes], bytes]) ->
 def listed(members: dict[str, bytes], path: str) -> dict[str, bytes]:
     """The members with the digest of ``path`` in the manifest."""
     manifest = json.loads(members[MANIFEST_PATH])
-    manifest["odc-files"][path] = digest_of(members[path])
+    manifest["odc-files"][path] = content_digest(members[path])
     return {**members, MANIFEST_PATH: json.dumps(manifest).encode()}
 
 

@@ -162,7 +162,8 @@ class PlacementProblem:
     """Graph to place.
 
     ``units``: operators that stay together. ``results``: tensors that leave the graph. ``segment_cycles``: returns the
-    cycles of a segment from the costs of its operators. ``place``: name of the accelerator in reasons.
+    cycles of a segment from the costs of its operators. ``place``: name of the accelerator in reasons. ``states``: an
+    input and the result that replaces it in the next inference. A single segment keeps states without a transfer.
     """
 
     items: Sequence[Item]
@@ -174,6 +175,7 @@ class PlacementProblem:
     clock_hz: int
     segment_cycles: Callable[[Sequence[OperatorCost]], float]
     place: str = "the NPU"
+    states: Sequence[tuple[int, int]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,25 +301,30 @@ class _PlacementSearch:
             for index in unit:
                 on_npu[index] = chosen
         rounds = alternate(self.problem.needs, on_npu)
-        segments = []
+        found = []
         for is_npu, members in rounds:
             if is_npu and all(self.problem.items[i].is_view for i in members):
                 for index in members:
                     on_npu[index] = False
             elif is_npu:
-                segments.append(self._segment(members))
+                found.append(members)
+        segments = [self._segment(members, keeps_states=len(found) == 1) for members in found]
         key = tuple(on_npu)
         if key not in self.seen:
             host_ns = sum(item.host_ns for item, npu in zip(self.problem.items, on_npu, strict=True) if not npu)
             self.seen[key] = CostedPlacement(key, tuple(segments), host_ns, name)
         return self.seen[key]
 
-    def _segment(self, members: Sequence[int]) -> SegmentEstimate:
+    def _segment(self, members: Sequence[int], *, keeps_states: bool) -> SegmentEstimate:
         problem, inside = self.problem, set(members)
         written = {tensor for i in members for tensor in problem.items[i].writes}
         read = {tensor for i in members for tensor in problem.items[i].reads} - written
         left = {t for t in written if t in problem.results or not inside.issuperset(self.readers.get(t, ()))}
         left |= {tensor for i in members for tensor in problem.items[i].updates}
+        for source, result in problem.states if keeps_states else ():
+            if inside.issuperset(self.readers.get(source, ())) and result in written:
+                read.discard(source)
+                left.discard(result)
         sizes = [sum(problem.tensor_bytes[t] for t in tensors) for tensors in (read, left)]
         works = [work for i in members if (work := problem.items[i].work) is not None]
         host = problem.host
@@ -383,12 +390,16 @@ class _PlacementSearch:
     def _moves(self, plan: CostedPlacement) -> list[tuple[int, ...]]:
         whole = [tuple(self._units_of(segment)) for segment in plan.segments]
         edges = [(n,) for n in self._edge_units(plan) if self.able[n] and not self.pinned[n]]
-        # Operators that only the host reads may together split a segment.
-        items, on_npu = self.problem.items, plan.on_npu
-        read = self.problem.results.union(*[item.reads for item, npu in zip(items, on_npu, strict=True) if npu])
-        units = [(n, self.problem.units[n]) for (n,) in edges]
-        alone = tuple(n for n, u in units if on_npu[u[0]] and read.isdisjoint(t for i in u for t in items[i].writes))
-        return [numbers for numbers in (*whole, alone) if len(numbers) > 1] + edges
+        # Operators that only the host and each other read may together split a segment.
+        moved, alone = {i for i, npu in enumerate(plan.on_npu) if not npu}, list[int]()
+        for (number,) in reversed(edges):
+            unit = self.problem.units[number]
+            written = [tensor for i in unit for tensor in self.problem.items[i].writes]
+            inside = self.problem.results.isdisjoint(written) and moved.isdisjoint(unit)
+            if inside and moved.issuperset(i for tensor in written for i in self.readers.get(tensor, ())):
+                moved.update(unit)
+                alone.append(number)
+        return [numbers for numbers in (*whole, tuple(alone)) if len(numbers) > 1] + edges
 
     def _edge_units(self, plan: CostedPlacement) -> list[int]:
         """Return the units that exchange a tensor with the other side, or with inputs and outputs."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -102,6 +103,23 @@ def test_operators_that_only_the_host_reads_move_together() -> None:
     result = choose(problem(found), Bounds())
     assert result.chosen.on_npu == (True, False, False, False, True)
     assert len(result.chosen.segments) == 1
+
+
+def test_operators_that_only_such_operators_read_move_with_them() -> None:
+    """The view in front of a small operator would otherwise stay, and split the segment."""
+    large, small, host_ns = OperatorCost(10, 1, 1), OperatorCost(5, 1, 1), 0.4 * HOST.switch_ns
+    found = [Item(1e6, large, (0,), (1,)), Item(host_ns, small, (0,), (2,)), Item(host_ns, small, (2,), (3,))]
+    found += [Item(5, None, (2, 3), (4,)), Item(1e6, large, (1, 4), (5,))]
+    assert choose(problem(found), Bounds()).chosen.on_npu == (True, False, False, False, True)
+
+
+def test_only_a_single_segment_keeps_states() -> None:
+    costs = ((1e6, 10), (1e6, 10), (1e6, 10))
+    state = ((0, 3),)
+    for npu, transferred in ((10, 0), (None, 400)):
+        (first, _, last), host = costs, (1e6, npu)
+        found = choose(replace(problem(chain(first, host, last)), states=state), Bounds()).chosen
+        assert sum(segment.input_bytes + segment.output_bytes for segment in found.segments) == transferred
 
 
 def test_units_move_together() -> None:
