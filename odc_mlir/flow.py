@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from odc_mlir import targets
 from odc_mlir._version import __version__
 from odc_mlir.errors import OptionError, UnsupportedError, did_you_mean, parsing
-from odc_mlir.formats.cache import content_digest
+from odc_mlir.formats.cache import path_digest
 
 STATE_KEYS = ("odc_build", "steps")
 
@@ -63,20 +63,9 @@ class Flow:
     notes: tuple[str, ...] = ()
 
 
-def digest_of(path: str) -> str | None:
-    """Return the digest of a file, or of everything in a folder, or None for a missing path."""
-    root = Path(path)
-    if root.is_dir():
-        whole = hashlib.sha256()
-        for file in sorted(item for item in root.rglob("*") if item.is_file()):
-            whole.update(f"{file.relative_to(root)}\0{content_digest(file)}\0".encode())
-        return whole.hexdigest()
-    return content_digest(root) if root.is_file() else None
-
-
 def key_of(step: FlowStep) -> str:
     """Return the cache key of ``step``: command line, this version, and contents of inputs."""
-    parts = [__version__, step.text, *(f"{path} {digest_of(path)}" for path in step.reads)]
+    parts = [__version__, step.text, *(f"{path} {path_digest(path)}" for path in step.reads)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
@@ -87,7 +76,7 @@ def is_done(step: FlowStep, state: Mapping[str, Any]) -> bool:
         return False
     written = entry.get("writes")
     return isinstance(written, dict) and all(
-        written.get(path) is not None and written[path] == digest_of(path) for path in step.writes
+        written.get(path) is not None and written[path] == path_digest(path) for path in step.writes
     )
 
 
@@ -131,10 +120,10 @@ def run(
         code = call(step.command, step.words)
         if code != 0:
             raise OptionError(f"step {step.name!r} failed with exit code {code}", hint=step.text)
-        missing = [path for path in step.writes if digest_of(path) is None]
+        missing = [path for path in step.writes if path_digest(path) is None]
         if missing:
             raise OptionError(f"step {step.name!r} did not write {missing[0]!r}", hint=step.text)
-        state[step.text] = {"key": key_of(step), "writes": {path: digest_of(path) for path in step.writes}}
+        state[step.text] = {"key": key_of(step), "writes": {path: path_digest(path) for path in step.writes}}
         keep(state)
 
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from odc_mlir.errors import OdcError, OptionError, UnsupportedError, of_extra
 from odc_mlir.explore.space import MOST_POINTS, OPTIONS, Machines, ParameterAxis, Point, points, size
-from odc_mlir.flow import digest_of
+from odc_mlir.formats.cache import path_digest
 from odc_mlir.formats.quantities import bytes_of, count_text, csv_text
 from odc_mlir.pages import charts
 from odc_mlir.pages.markup import Column, Figure, Html, Section, TableCell, bullets, table
@@ -155,7 +155,7 @@ class Definition:
     def identity(self) -> str:
         """Return canonical text of all settings that outcomes depend on."""
         facts = {
-            "models": [[name, digest_of(name)] for name in self.models],
+            "models": [[name, path_digest(name)] for name in self.models],
             "axes": [[axis.key, list(axis.values)] for axis in self.axes],
             "objectives": self.objectives,
             "machine": Machines(self.target).text({}),

@@ -48,3 +48,14 @@ def content_digest(source: str | os.PathLike[str] | bytes | bytearray | memoryvi
         return hashlib.sha256(source).hexdigest()
     with of_system("cannot read the file", ModelError, location=os.fspath(source)), open(source, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def path_digest(path: str) -> str | None:
+    """Return the digest of a file, or of everything in a folder, or None for a missing path."""
+    root = Path(path)
+    if root.is_dir():
+        whole = hashlib.sha256()
+        for file in sorted(item for item in root.rglob("*") if item.is_file()):
+            whole.update(f"{file.relative_to(root)}\0{content_digest(file)}\0".encode())
+        return whole.hexdigest()
+    return content_digest(root) if root.is_file() else None

@@ -124,8 +124,7 @@ def problem_of(
     items = [_item(op, work, tensors, host) for op, work in zip(found, works, strict=True)]
     block = placement.main_function(module).body.block
     last = () if block.last_op is None else block.last_op.operands
-    pairs = [(block.args[source], last[place]) for place, source, _ in state_places(module)]
-    states = [(tensors.number(source), tensors.number(result)) for source, result in pairs]
+    states = [(tensors.number(block.args[i]), tensors.number(last[o])) for o, i, _ in state_places(module)]
     return PlacementProblem(
         items,
         dependencies(found),

@@ -71,7 +71,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "explore": frozenset({"errors", "formats", "targets", "pages", "runtime"}),
     "editing": IR | {"frontend", "transforms", "universe", "quantizer.policy"},
     # Of the rewrites only their names; which steps there are, not what they do.
-    "flow": frozenset({"errors", "targets", "transforms.circle.rewrites.table"}),
+    "flow": frozenset({"errors", "formats", "targets", "transforms.circle.rewrites.table"}),
     "ir_api": IR | {"compiler", "runtime", "simulator"},
     "viewer": IR | {"transforms", "pages"},
     "linter": IR | {"frontend", "transforms", "loading", "universe", "plugins", "runtime"},

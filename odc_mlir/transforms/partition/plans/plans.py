@@ -320,9 +320,10 @@ class _PlacementSearch:
         written = {tensor for i in members for tensor in problem.items[i].writes}
         read = {tensor for i in members for tensor in problem.items[i].reads} - written
         left = {t for t in written if t in problem.results or not inside.issuperset(self.readers.get(t, ()))}
-        left |= {tensor for i in members for tensor in problem.items[i].updates}
-        for source, result in problem.states if keeps_states else ():
-            if inside.issuperset(self.readers.get(source, ())) and result in written:
+        updates = [(tensor, tensor) for i in members for tensor in problem.items[i].updates]
+        left.update(tensor for tensor, _ in updates)
+        for source, result in (*problem.states, *updates) if keeps_states else ():
+            if inside.issuperset(self.readers.get(source, ())) and result in left:
                 read.discard(source)
                 left.discard(result)
         sizes = [sum(problem.tensor_bytes[t] for t in tensors) for tensors in (read, left)]
