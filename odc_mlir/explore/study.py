@@ -27,7 +27,7 @@ from odc_mlir.explore.space import MOST_POINTS, OPTIONS, Machines, ParameterAxis
 from odc_mlir.formats.cache import path_digest
 from odc_mlir.formats.quantities import bytes_of, count_text, csv_text
 from odc_mlir.pages import charts
-from odc_mlir.pages.markup import Column, Figure, Html, Section, TableCell, bullets, table
+from odc_mlir.pages.markup import Column, Figure, Html, Section, TableCell, table
 from odc_mlir.pages.markup import render as render_page
 
 if TYPE_CHECKING:
@@ -428,15 +428,6 @@ def _workers(jobs: int, scheduler: str | None) -> Iterator[Callable[[], Executor
         yield lambda: client.get_executor(pure=False, retries=3)
 
 
-@dataclass(frozen=True, slots=True)
-class AxisEffect:
-    """Mean factor of a measure if an axis doubles: 0.9 means a decrease by 10 %. None if it cannot be estimated."""
-
-    key: str
-    measure: str
-    factor: float | None
-
-
 def usable(definition: Definition, trials: Sequence[Trial]) -> list[Trial]:
     """Return trials that succeeded and meet all constraints."""
     return [
@@ -455,37 +446,6 @@ def front(definition: Definition, trials: Sequence[Trial]) -> list[Trial]:
         if not any(all(a <= b for a, b in zip(other, values, strict=True)) and other != values for other, _ in named)
     ]
     return [trial for _, trial in sorted(best, key=lambda item: item[0])]
-
-
-def effects(definition: Definition, trials: Sequence[Trial]) -> Iterator[AxisEffect]:
-    """Estimate the effect of doubling each numeric axis on every objective by a power law.
-
-    A joint least-squares fit of logarithms over all axes separates the effects of correlated axes.
-    """
-    import numpy as np
-
-    found = [trial for trial in trials if trial.outcome.failure is None]
-    numeric = [axis for axis in definition.axes if axis.key not in OPTIONS and len(axis.values) > 1]
-    axes = [axis for axis in numeric if all(isinstance(value, int) and value > 0 for value in axis.values)]
-    columns = [[math.log2(float(trial.point[axis.key])) for axis in axes] for trial in found]
-    matrix = np.array([[1.0, *row] for row in columns]) if found else np.empty((0, len(axes) + 1))
-    known = len(found) > len(axes) and np.linalg.matrix_rank(matrix) == len(axes) + 1
-    for measure in definition.objectives:
-        values = [trial.outcome.value(measure) for trial in found]
-        if not known or any(value <= 0 for value in values):
-            yield from (AxisEffect(axis.key, measure, None) for axis in axes)
-            continue
-        slopes = np.linalg.lstsq(matrix, np.log2(values), rcond=None)[0][1:]
-        yield from (AxisEffect(axis.key, measure, float(2**slope)) for axis, slope in zip(axes, slopes, strict=True))
-
-
-def sentence(effect: AxisEffect) -> str:
-    """Return a sentence about an effect."""
-    if effect.factor is None:
-        return f"doubling {effect.key}: unknown effect on {MEASURES[effect.measure]}"
-    change = 100 * (effect.factor - 1)
-    word = "no change" if abs(change) < 0.05 else f"{change:+.1f} %"
-    return f"doubling {effect.key}: {word} of {MEASURES[effect.measure]}"
 
 
 def document(definition: Definition, trials: Sequence[Trial]) -> dict[str, Any]:
@@ -510,10 +470,6 @@ def document(definition: Definition, trials: Sequence[Trial]) -> dict[str, Any]:
                 "best": trial.point in best,
             }
             for trial in trials
-        ],
-        "effects": [
-            {"axis": effect.key, "measure": effect.measure, "doubling": effect.factor}
-            for effect in effects(definition, trials)
         ],
     }
 
@@ -550,7 +506,6 @@ def render(definition: Definition, trials: Sequence[Trial]) -> str:
     sections = [
         Section("Best points", _table(definition, best, "best points")),
         Section("Objectives against each other", _scatter(definition, trials, best)),
-        Section("What each axis is worth", bullets(map(sentence, effects(definition, trials))), _WORTH),
         Section("All points", _table(definition, trials, "all points")),
     ]
     names = ", ".join(name.rpartition("/")[2] for name in definition.models)
@@ -559,7 +514,6 @@ def render(definition: Definition, trials: Sequence[Trial]) -> str:
     )
 
 
-_WORTH = "By a power law fitted to all points together: an average over the space, not a promise for one machine."
 
 
 def _scatter(definition: Definition, trials: Sequence[Trial], best: Sequence[Trial]) -> Html:

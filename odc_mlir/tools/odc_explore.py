@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from odc_mlir.explore.study import Definition, Trial
 
 TABLE = starts_with("a table of explored points", b"odc-explore,")
-DOCUMENT = json_kind("a study's results", "study", "points", "effects")
+DOCUMENT = json_kind("a study's results", "study", "points")
 _OPTION_KEYS = frozenset({"memory", "prefer", "sram_limit", "quantize", "calibration", "min_macs", "min_operators"})
 _BEST_SHOWN = 10
 
@@ -167,7 +167,7 @@ def compile_command(definition: Definition, trial: Trial, target: str) -> list[s
 
 
 def _summary(definition: Definition, trials: Sequence[Trial], best: Sequence[Trial]) -> Iterator[str]:
-    from odc_mlir.explore.study import MEASURES, effects, point_text, sentence, usable
+    from odc_mlir.explore.study import MEASURES, point_text, usable
 
     yield f"{counted(len(trials), 'point')}, {len(usable(definition, trials))} usable, {len(best)} best"
     for trial in best[:_BEST_SHOWN]:
@@ -175,8 +175,6 @@ def _summary(definition: Definition, trials: Sequence[Trial], best: Sequence[Tri
         yield f"  {point_text(trial.point)}: {values}"
     if len(best) > _BEST_SHOWN:
         yield f"  and {len(best) - _BEST_SHOWN} more"
-    for effect in effects(definition, trials):
-        yield f"  {sentence(effect)}"
 
 
 main = tool(build_parser, _body)

@@ -124,11 +124,12 @@ def _inspect(arguments: argparse.Namespace) -> None:
 
 def _step(package: Package) -> dict[str, object]:
     """Return the interface of a language model's step, or no fields for other models."""
-    from odc_mlir.runtime.session.generation import find_interface
+    from odc_mlir.runtime.session.generation import find_interface, with_context
 
     inputs, outputs = package.graph.input_infos(), package.graph.output_infos()
     with suppress(OdcError):
         found = find_interface(inputs, outputs)
+        found = with_context(found, package.graph) if found.context is None and package.states else found
         if found.context is not None:  # a position index alone does not make a language model
             return {"step": found.to_dict(inputs, outputs)}
     return {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -13,13 +13,17 @@ import numpy as np
 from odc_mlir.errors import InputError, OdcError, OptionError
 from odc_mlir.formats.quantities import counted
 from odc_mlir.ops.constants import initial_contents
-from odc_mlir.ops.spec import Array, TensorInfo
+from odc_mlir.ops.spec import Array, TensorInfo, Trait
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
+from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.session.loader import Loader
 from odc_mlir.runtime.session.tensors import SessionPort
 
 HIDDEN = -1e4
 """Mask value of keys that a query must not attend to."""
+
+_KEEPING = frozenset({"ADD", "BROADCAST_TO", "CAST", "CONCATENATION", "PACK", "SELECT_V2", "SLICE", "STRIDED_SLICE"})
+"""Operators that a position passes. A choice and an addition handle negative positions."""
 
 Run = Callable[[list[Array]], Sequence[Array]]
 OnToken = Callable[[int], object]
@@ -85,7 +89,8 @@ def find_interface(
             caches.append(Cache(at, *found))
             free.remove(found[0])
         elif chosen.setdefault("mask", at) != at:
-            raise InputError("the input is neither token, position, mask nor cache", tensor=inputs[at].name)
+            text, hint = "the input is neither token, position, mask nor cache of rows", "declare it as a state"
+            raise InputError(text, tensor=inputs[at].name, hint=hint)
     if logits is None and not free:
         raise InputError("every output is a cache, so the model has no logits")
     logits = free[0] if logits is None else logits
@@ -132,6 +137,8 @@ def _grown(cache: TensorInfo, new: TensorInfo, tokens: int) -> Iterator[int]:
     """Yield the axes along which ``new`` can hold the rows of ``tokens`` new tokens for ``cache``."""
     before, after = cache.shape or (), new.shape or ()
     rank = len(before)
+    if before == after:  # the whole cache, which the caller or a declared state keeps
+        return
     if rank < 3 or len(after) != rank or cache.info.kind == "string":
         return
     for axis in (rank - 2, *(axis for axis in range(rank) if axis != rank - 2)):
@@ -279,6 +286,10 @@ def generate(
         raise InputError("the prompt has no tokens", hint="begin with the token that starts a text")
     if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 1:
         raise OptionError(f"max_tokens is {max_tokens!r}", hint="use an integer from 1")
+    if not isinstance(stop, Collection) or not all(isinstance(token, (int, np.integer)) for token in stop):
+        raise OptionError(f"stop is {stop!r}", hint="use a list of token ids")
+    if not (on_token is None or callable(on_token)):
+        raise OptionError(f"on_token is {on_token!r}", hint="use a function of a token id")
     if face.vocabulary is None and sampling.temperature:
         raise OptionError("the model chooses the token itself, so there is nothing to sample", hint="use temperature 0")
     # The last generated token is not fed to the model, so it needs no room in the context.
@@ -309,10 +320,35 @@ def _checked_id(at: int, value: Any, stream: TokenStream) -> int:
     return int(value)
 
 
+def with_context(face: StepInterface, graph: Graph) -> StepInterface:
+    """Return the interface of a step without mask and caches, with the number of places that its position can choose.
+
+    A position chooses a row of a table or of a state, or equals one of the numbers in a constant.
+    """
+    found, followed = list[int](), {graph.inputs[face.position]} if face.position is not None else set[int]()
+    for item in graph.nodes:
+        name, read = item.node.spec.name, [tensor in followed for tensor in item.inputs]
+        infos = [graph.tensors[tensor] for tensor in item.inputs if tensor >= 0]
+        if name == "GATHER" and read[1]:
+            rows = (infos[0].shape or (None,))[item.node.options.get("axis", 0)]
+            found += [] if rows is None else [rows]
+        elif name == "DYNAMIC_UPDATE_SLICE" and read[2]:
+            sizes = zip(infos[0].static_shape, infos[1].static_shape, strict=True)
+            found += [whole for whole, part in sizes if part < whole]
+        elif name == "EQUAL" and any(read):
+            found += [int(info.array().max(initial=-1)) + 1 for info in infos if info.is_const]
+        elif any(read) and (name in _KEEPING or Trait.VIEW in item.node.spec.traits):
+            followed.update(item.outputs)
+    return replace(face, context=min(found, default=None))
+
+
 def step_of(loader: Loader, run: Run, given: Mapping[str, int | str] | None = None) -> TokenStep:
     """Return the step of the loader's signature, with the user's element types."""
     inputs, outputs = ([_exposed(port) for port in ports] for ports in (loader.inputs, loader.outputs))
-    return TokenStep(run, inputs, outputs, find_interface(inputs, outputs, given))
+    face = find_interface(inputs, outputs, given)
+    if face.context is None:
+        face = with_context(face, loader.graph())
+    return TokenStep(run, inputs, outputs, face)
 
 
 def _exposed(port: SessionPort) -> TensorInfo:

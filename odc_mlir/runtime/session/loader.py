@@ -327,7 +327,7 @@ class Loader:
         return None if chosen or package is None or not package.plan or not package.plan.segments else package.plan
 
     def _opened(self) -> Executor:
-        graph = self.source.graph(self._signature, self.choices.custom_ops)
+        graph = self.graph()
         executor = self._executor(graph)
         shapes = [self.input_shapes.get(index, info.shape) for index, info in enumerate(graph.input_infos())]
         known = [shape for shape in shapes if shape is not None and is_static(shape)]
@@ -342,6 +342,10 @@ class Loader:
     def context(self) -> Context:
         """Return a new context for an executor. Raises OptionError for an invalid number of threads."""
         return Context(custom_ops=self.choices.custom_ops, threads=self.settings.threads)
+
+    def graph(self) -> Graph:
+        """Return the graph of the signature. Raises OdcError."""
+        return self.source.graph(self._signature, self.choices.custom_ops)
 
     def _executor(self, graph: Graph) -> Executor:
         """Return the executor for the chosen backends. Ignore unusable backends from the package's settings."""

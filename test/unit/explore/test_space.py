@@ -18,7 +18,6 @@ from odc_mlir.explore.study import (
     Definition,
     Outcome,
     Trial,
-    effects,
     front,
     parse_bound,
     parse_objectives,
@@ -156,16 +155,3 @@ def test_the_front_is_what_no_other_beats(values: list[tuple[int, int]], limit: 
     allowed = [v for v in values if v[1] <= limit]
     beaten = {v for v in allowed for o in allowed if o != v and o[0] <= v[0] and o[1] <= v[1]}
     assert found == set(allowed) - beaten
-
-
-def test_effects_are_those_of_the_law() -> None:
-    """cycles = 1000 / a ** 0.5 * b: doubling a takes 0.707, doubling b 2; too few points say nothing."""
-    axes = (ParameterAxis("a", (1, 2, 4)), ParameterAxis("b", (1, 2, 8)))
-    definition = Definition(("m",), axes, ("cycles_total",))
-    trials = [
-        Trial(point, Outcome({"m": {"cycles_total": 1000 / int(point["a"]) ** 0.5 * int(point["b"])}}))
-        for point in points(axes)
-    ]
-    found = {effect.key: effect.factor for effect in effects(definition, trials)}
-    assert found == {"a": pytest.approx(0.5**0.5), "b": pytest.approx(2)}
-    assert {effect.factor for effect in effects(definition, trials[:2])} == {None}

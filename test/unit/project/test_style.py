@@ -40,7 +40,7 @@ LINE_BUDGETS = {
     "transforms/partition": 3_700,
     "isa": 2_940,
     "runtime": 2_605,
-    "runtime/session": 3_080,
+    "runtime/session": 3_120,
     "runtime/execution": 2_580,
     "calibration": 1_725,
     "plugins": 1_870,

@@ -11,7 +11,7 @@ import pytest
 
 import odc_mlir
 from helpers.language import CONTEXT, VOCABULARY, language_model, likeliest, logits_of, single_models
-from helpers.models import add_model, model_bytes
+from helpers.models import ModelBuilder, add_model, model_bytes
 from odc_mlir.errors import InputError, OdcError, OptionError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.ops.spec import TensorInfo
@@ -72,6 +72,38 @@ def test_models_join_as_signatures_with_one_set_of_weights(
     assert "two models have the same name" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("kind", ["table", "cache", "comparison"])
+def test_a_position_bounds_the_context_without_mask_and_caches(kind: str) -> None:
+    """``kind``: what the position chooses from. A wrapped position may name the last rows by negative numbers."""
+    builder = ModelBuilder()
+    token, position = builder.tensor("tok", (1,), "int32"), builder.tensor("pos", (1,), "int32")
+    rows = builder.constant("rows", np.ones((6, 4), np.float32))
+    less = builder.made("less", (1,), "LESS", position, builder.constant("zero", [0], "int32"), dtype="bool")
+    wrapped = builder.made("plus", (1,), "ADD", position, builder.constant("six", [6], "int32"), dtype="int32")
+    place = builder.made("place", (1,), "SELECT_V2", less, wrapped, position, dtype="int32")
+    x = builder.made("x", (1, 4), "GATHER", builder.constant("e", np.ones((9, 4), np.float32)), token)
+    if kind == "table":
+        y = builder.made("y", (1, 4), "ADD", x, builder.made("p", (1, 4), "GATHER", rows, place))
+    elif kind == "cache":
+        zero = builder.constant("first", [0], "int32")
+        start = builder.made("start", (2,), "CONCATENATION", place, zero, dtype="int32", axis=0)
+        y = builder.made("y", (6, 4), "DYNAMIC_UPDATE_SLICE", rows, x, start)
+    else:
+        numbers = builder.constant("numbers", np.arange(6)[:, None], "int32")
+        same = builder.made("same", (6, 1), "EQUAL", numbers, place, dtype="bool")
+        y = builder.made("y", (6, 4), "SELECT_V2", same, x, rows)
+    with Session(builder.file([token, position], [y])) as session:
+        assert len(session.generate([1], 6)) == 6
+        with pytest.raises(InputError, match=r"context is full.*the model holds 6"):
+            session.generate([1], 7)
+
+
+@pytest.mark.parametrize("stop", ["ab", 5, ["a"]])
+def test_stops_are_tokens(stop: Any) -> None:
+    with Session(model_bytes(language_model(DECODE))) as session, pytest.raises(OptionError, match="stop is"):
+        session.generate(PROMPT, 1, stop=stop)
+
+
 def test_a_stop_is_the_last_token() -> None:
     first, second = likeliest(PROMPT, 2)
     with Session(model_bytes(language_model(DECODE))) as session:
@@ -103,6 +135,7 @@ def test_draws_follow_seed_temperature_and_top_k() -> None:
         (([1], 1, -1.0), OptionError, "the temperature is -1.0"),
         (([1], 1, 1.0, 0), OptionError, "top_k is 0"),
         (([1], 1, 1.0, None, -1), OptionError, "the seed is -1"),
+        (([1], 1, 0.0, None, 0, 5), OptionError, "on_token is 5"),
     ],
 )
 def test_wrong_requests_are_refused(arguments: tuple[Any, ...], kind: type[OdcError], message: str) -> None:
@@ -146,6 +179,7 @@ def test_interfaces_are_found(inputs: dict[str, Any], given: Mapping[str, Any], 
     ("inputs", "given", "message"),
     [
         ({"i_a": (1, 1), "c": (1, 8), "d": (3, 3)}, {}, "neither token, position, mask nor cache"),
+        ({"i_a": (1, 1), "c": (1, 8), "d": (1, 2, 1, 4)}, {}, "nor cache of rows.*declare it as a state"),
         ({"i_a": (1, 1), "c": (1, 9), "d": (1, 2, 7, 4)}, {}, "room for 9 tokens, another for 8"),
         ({"i_a": (1, 3), "c": (1, 1, 2, 8)}, {}, "does not fit 3 tokens"),
         ({"i_a": (1, 3), "c": ()}, {}, "does not fit 3 tokens"),
