@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.numerics.fixed import code_range, round_half_away
-from odc_mlir.numerics.matmul import Matrix, compute_dtype, float_matrix, integer_matrix, narrow
+from odc_mlir.numerics.matmul import IN_ORDER, Matrix, compute_dtype, float_matrix, integer_matrix, narrow
 from odc_mlir.numerics.pieces import clamp, parts
 
 Pair = tuple[int, int]
@@ -98,6 +98,7 @@ class DepthwiseFilter:
 
     weights: NDArray[Any]
     sums: np.dtype[Any]
+    in_order: bool = False
     _repeated: dict[int, NDArray[Any]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -136,7 +137,7 @@ class DepthwiseFilter:
             x = np.ascontiguousarray(x)
         if sx == 1:
             return _row_sums(x, self.repeated(shape[2]), window, shape, dx)
-        if channels >= _LONG_RUN:
+        if channels >= _LONG_RUN or self.in_order:
             return _channel_sums(tap_view(x, window, shape), self.weights)
         repeated, total = self.repeated(shape[2]), None
         for phase in range(min(sx, window.extent[1])):
@@ -168,7 +169,7 @@ def conv_filter(w: NDArray[Any], largest: int | None, *, groups: int = 1, sums: 
     out_channels, kh, kw, in_channels = w.shape
     parts = w.reshape(groups, out_channels // groups, kh * kw * in_channels)
     matrices = tuple(
-        float_matrix(part.T) if largest is None else integer_matrix(part.T, largest, sums) for part in parts
+        float_matrix(part.T, sums) if largest is None else integer_matrix(part.T, largest, sums) for part in parts
     )
     if largest is not None and len({m.values.dtype for m in matrices}) > 1:
         widest = max((m.values.dtype for m in matrices), key=lambda dtype: (dtype == np.int64, dtype.itemsize))
@@ -179,7 +180,7 @@ def conv_filter(w: NDArray[Any], largest: int | None, *, groups: int = 1, sums: 
 def depthwise_filter(w: NDArray[Any], largest: int | None, *, sums: str = "int32") -> DepthwiseFilter:
     """Prepare ``w [kh, kw, C*M]`` like :func:`conv_filter`."""
     if largest is None:
-        return DepthwiseFilter(np.asarray(w, np.float32), np.dtype(np.float32))
+        return DepthwiseFilter(np.asarray(w, np.float32), np.dtype(np.float32), sums == IN_ORDER)
     totals = np.abs(w.astype(np.int64)).sum(axis=(0, 1))
     dtype = compute_dtype(int(totals.max(initial=0)) * int(largest))
     return DepthwiseFilter(w.astype(dtype), np.dtype(sums))

@@ -39,8 +39,6 @@ def quantize_rows(x: NDArray[Any], *, asymmetric: bool = False) -> QuantizedRows
     x = np.asarray(x, np.float32)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         convert, scales = _asymmetric(x) if asymmetric else _symmetric(x)
-        if x.size <= PART_ELEMENTS:
-            return QuantizedRows(convert(x, slice(None)), scales)
         centred = np.empty(x.shape, np.int32)
         for place in parts(x.shape, elements=PART_ELEMENTS):
             centred[place] = convert(x[place], place[0])
@@ -49,10 +47,7 @@ def quantize_rows(x: NDArray[Any], *, asymmetric: bool = False) -> QuantizedRows
 
 def _symmetric(x: NDArray[np.float32]) -> tuple[Convert, NDArray[np.float32]]:
     """Return the conversion of rows to codes -127 to 127, scaled by the largest magnitude. NaN becomes 0."""
-    if x.size <= PART_ELEMENTS:
-        largest = np.abs(x).max(axis=1, initial=0)
-    else:
-        largest = np.maximum(x.max(axis=1, initial=0), -x.min(axis=1, initial=0))
+    largest = np.maximum(x.max(axis=1, initial=0), -x.min(axis=1, initial=0))
     scales = np.where(largest == 0, np.float32(1), largest / np.float32(_HIGH))
     inverse = np.where(largest == 0, np.float32(0), np.float32(_HIGH) / largest)[:, None]
 
@@ -68,10 +63,9 @@ def _symmetric(x: NDArray[np.float32]) -> tuple[Convert, NDArray[np.float32]]:
 
 def _asymmetric(x: NDArray[np.float32]) -> tuple[Convert, NDArray[np.float32]]:
     """Return the conversion of rows to codes minus zero point. Ranges are extended to contain zero."""
-    least = x.min(axis=1, initial=0).astype(np.float64)
-    most = x.max(axis=1, initial=0).astype(np.float64)
+    least, most = x.min(axis=1, initial=0), x.max(axis=1, initial=0)
     flat = least == most
-    step = np.where(flat, 1.0, (most - least) / (_HIGH - _LOW))
+    step = np.where(flat, 1.0, (most - least).astype(np.float64) / (_HIGH - _LOW))
     from_least, from_most = _LOW - least / step, _HIGH - most / step
     nearer = -_LOW + np.abs(least / step) < _HIGH + np.abs(most / step)
     zeros = np.clip(round_half_away(np.where(nearer, from_least, from_most)), _LOW, _HIGH)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+IN_ORDER = "in order"  # kind of float32 sums that add products one by one, as TensorFlow Lite's reference kernels do
 FLOAT32_EXACT = 1 << 24
 FLOAT64_EXACT = 1 << 53
 
@@ -29,6 +30,7 @@ class Matrix:
 
     values: NDArray[Any]
     sums: np.dtype[Any]
+    in_order: bool = False
 
     def product(self, a: NDArray[Any]) -> NDArray[Any]:
         """Return ``a [M, K] @ values`` as ``[M, N]``. Integer results wrap to ``sums``."""
@@ -36,7 +38,18 @@ class Matrix:
 
     def exact(self, a: NDArray[Any]) -> NDArray[Any]:
         """Return :meth:`product` in the dtype of the computation."""
+        if self.in_order:
+            return product_in_order(a, self.values)
         return np.asarray(a.astype(self.values.dtype, copy=False) @ self.values)
+
+
+def product_in_order(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+    """Return float32 ``a [..., M, K] @ b [..., K, N]``. The products are added one by one along ``K``."""
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    total = np.zeros((*batch, a.shape[-2], b.shape[-1]), np.float32)
+    for k in range(a.shape[-1]):
+        total += a[..., k, None] * b[..., None, k, :]
+    return total
 
 
 def narrow(sums: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -53,9 +66,9 @@ def integer_matrix(b: NDArray[Any], largest: int, sums: str = "int32") -> Matrix
     return Matrix(b.astype(dtype), np.dtype(sums))
 
 
-def float_matrix(b: NDArray[Any]) -> Matrix:
-    """Prepare float32 ``b [K, N]``."""
-    return Matrix(np.asarray(b, np.float32), np.dtype(np.float32))
+def float_matrix(b: NDArray[Any], sums: str = "float32") -> Matrix:
+    """Prepare float32 ``b [K, N]``. ``sums``: "float32" or IN_ORDER."""
+    return Matrix(np.asarray(b, np.float32), np.dtype(np.float32), sums == IN_ORDER)
 
 
 def largest_magnitude(a: NDArray[Any], zero: int = 0) -> int:

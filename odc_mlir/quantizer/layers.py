@@ -288,13 +288,7 @@ def coded_constants(graph: Graph) -> dict[int, TensorInfo]:
 
 
 def _run_operator(shaped: SpecializedGraph, item: GraphNode, operands: list[Array | None]) -> Sequence[Array]:
-    variant = shaped.variant(item.index)
-    if item.index in shaped.open:
-        shapes = tuple(
-            None if value is None or info is None else info.shape if info.is_const else value.shape
-            for value, info in zip(operands, item.node.operands, strict=True)
-        )
-        variant = shaped.variants.get(item.index, shapes)
+    variant = shaped.variant(item.index, operands)
     for position in item.node.mutated:  # the operator gets a copy of its state to write
         value = operands[position]
         operands[position] = None if value is None else value.copy()

@@ -143,9 +143,15 @@ class SpecializedGraph:
         if index not in self.open:
             self.kernel(index)
 
-    def variant(self, index: int) -> Variant:
-        """Return operator ``index`` for the operand shapes that are known before the run."""
-        return self._chosen[index]
+    def variant(self, index: int, operands: Sequence[Array | None] | None = None) -> Variant:
+        """Return operator ``index`` for the shapes of ``operands``, or for the shapes known before the run."""
+        if operands is None or index not in self.open:
+            return self._chosen[index]
+        shapes = (
+            None if value is None or info is None else info.shape if info.is_const else value.shape
+            for value, info in zip(operands, self.graph.nodes[index].node.operands, strict=True)
+        )
+        return self.variants.get(index, tuple(shapes))
 
     def nbytes(self, index: int) -> int:
         """Return the bytes of tensor ``index`` in memory, or 0 if its shape is unknown."""
@@ -379,14 +385,10 @@ class Frame:
                     self.values.pop(tensor, None)
 
     def _variant(self, item: GraphNode, operands: Sequence[Array | None]) -> Variant:
-        if item.index not in self.shaped.open:
-            return self.shaped.variant(item.index)
-        shapes = tuple(
-            None if value is None or info is None else info.shape if info.is_const else value.shape
-            for value, info in zip(operands, item.node.operands, strict=True)
-        )
-        variant = self.shaped.variants.get(item.index, shapes)
-        self.calls.check_memory(self._live_bytes() + sum(map(known_nbytes, variant.node.results)), variant.node.name)
+        variant = self.shaped.variant(item.index, operands)
+        if item.index in self.shaped.open:
+            results = sum(map(known_nbytes, variant.node.results))
+            self.calls.check_memory(self._live_bytes() + results, variant.node.name)
         return variant
 
     def _live_bytes(self) -> int:

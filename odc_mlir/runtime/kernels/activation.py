@@ -113,7 +113,8 @@ def gelu(node: Node) -> Execute:
     """Compute ``x`` times the cumulative distribution function of the standard normal distribution at ``x``."""
     if bool(option(node, "approximate")):
         return real_function(node, special.gelu_tanh, tabulated=special.gelu_tanh_exact)
-    return real_function(node, special.gelu, tabulated=special.gelu_exact)
+    is_litert = node.context.numerics == "litert"
+    return real_function(node, special.gelu_exact if is_litert else special.gelu, tabulated=special.gelu_exact)
 
 
 def hard_swish(node: Node) -> Execute:

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from odc_mlir.numerics import convolution
+from odc_mlir.numerics.matmul import IN_ORDER
 from odc_mlir.numerics.single_tile import tile_convolution, tile_depthwise, tile_transposed
 from odc_mlir.ops.convolution import groups_of, transposed_options
 from odc_mlir.ops.infer import common
@@ -46,7 +47,7 @@ def small_plans(how: Accumulation, node: Node, weights: int, bias: int, make: Pl
     """Return ``make`` with a cache of the last plan. If weights or bias are not constant, plans are None."""
     bias_info = node.optional(bias)
     fixed = node.operand(weights).is_const and (bias_info is None or bias_info.is_const)
-    return lru_cache(maxsize=1)(make) if fixed and how.hybrid is None else lambda shape: None
+    return lru_cache(maxsize=1)(make) if fixed and how.hybrid is None and how.sums != IN_ORDER else lambda shape: None
 
 
 def check_filter(node: Node, values: Array) -> None:

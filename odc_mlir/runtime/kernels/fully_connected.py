@@ -9,6 +9,7 @@ import numpy as np
 from odc_mlir.numerics.blocks import decode_blocks, quantize_blocks
 from odc_mlir.numerics.convolution import ConvFilter, Window, conv2d, conv_filter
 from odc_mlir.numerics.hybrid import HybridMatrix, quantize_rows
+from odc_mlir.numerics.matmul import float_matrix
 from odc_mlir.numerics.single_tile import tile_convolution
 from odc_mlir.ops.infer.common import check_elements, option
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
@@ -17,12 +18,12 @@ from odc_mlir.runtime.kernels.convolution import prepared, small_plans
 from odc_mlir.runtime.kernels.sums import Accumulation, accumulation, bias_of
 
 Product = Callable[[Array, Array | None], Array]  # from rows [N, I] and bias to results [N, O]
+Convert = Callable[[Array], Array]
 Products = Callable[[Sequence[Array | None]], Product]  # from the operands of a run to its product
 
 _SHUFFLED_ROWS, _SHUFFLED_COLUMNS = 4, 16  # block of the shuffled 8-bit format
 _SHUFFLED_FLOAT_ROWS = 16
 _SHUFFLED_ZERO = 128  # zero point of input and weights in the shuffled 8-bit format
-_HYBRID_ROWS = 1 << 10  # number of real activation rows to quantise at a time
 
 
 def fully_connected(node: Node) -> Execute:
@@ -66,14 +67,12 @@ def _products(node: Node, outputs: int, inputs: int) -> Products:
         ordered = _plain(node, layout, values)
         return ordered if layout == "shuffled4x16int8" else how.weights(ordered, 0)
 
-    if how.hybrid is not None:
-        return _hybrid_products(node, how, plain)
+    if how.hybrid is not None or (how.largest is None and not w_info.is_const):
+        return _products_of_rows(node, how, plain)
 
     def prepare(values: Array) -> ConvFilter:
         return conv_filter(plain(values).reshape(outputs, 1, 1, inputs), how.largest, sums=how.sums)
 
-    if how.largest is None and how.hybrid is None and not w_info.is_const:
-        return _computed_products(node, how, plain)
     filter_of = prepared(node, 1, prepare)
 
     def make(shape: tuple[int, ...]) -> PlannedKernel | None:
@@ -98,38 +97,17 @@ def _products(node: Node, outputs: int, inputs: int) -> Products:
     return products
 
 
-def _computed_products(node: Node, how: Accumulation, plain: Callable[[Array], Array]) -> Products:
-    """Return the products with computed float weights."""
-    weights_of = fetch(node, 1)
+def _products_of_rows(node: Node, how: Accumulation, plain: Callable[[Array], Array]) -> Products:
+    """Return the products of float rows. For integer weights, each row is quantised with a scale of its own."""
+    asymmetric = bool(node.options.get("asymmetric_quantize_inputs", False))
 
-    def products(operands: Sequence[Array | None]) -> Product:
-        values = weights_of(operands)
-        check_elements(node, values.shape, "float32")
-        matrix = plain(values).T
-        return lambda rows, bias: _finished(rows @ matrix, bias, how.rescale)
+    def prepare(values: Array) -> Convert:
+        if how.hybrid is None:
+            return float_matrix(plain(values).T, how.sums).product
+        matrix = HybridMatrix(plain(values), how.hybrid.scales)
+        return lambda rows: matrix.product(quantize_rows(rows, asymmetric=asymmetric))
 
-    return products
-
-
-def _hybrid_products(node: Node, how: Accumulation, plain: Callable[[Array], Array]) -> Products:
-    """Return the products of float rows, each quantised dynamically with a separate scale."""
-    assert how.hybrid is not None
-    scales, asymmetric = how.hybrid.scales, bool(node.options.get("asymmetric_quantize_inputs", False))
-    matrix_of = prepared(node, 1, lambda values: HybridMatrix(plain(values), scales))
-
-    def products(operands: Sequence[Array | None]) -> Product:
-        matrix = matrix_of(operands)
-
-        def multiply(rows: Array, bias: Array | None) -> Array:
-            parts = [
-                matrix.product(quantize_rows(rows[start : start + _HYBRID_ROWS], asymmetric=asymmetric))
-                for start in range(0, max(len(rows), 1), _HYBRID_ROWS)
-            ]
-            return _finished(parts[0] if len(parts) == 1 else np.concatenate(parts), bias, how.rescale)
-
-        return multiply
-
-    return products
+    return _by_rows(prepared(node, 1, prepare), how.rescale)
 
 
 def _block_products(node: Node, weights: TensorInfo) -> Products:
@@ -138,20 +116,27 @@ def _block_products(node: Node, weights: TensorInfo) -> Products:
         raise unsupported(node, f"weights of {weights.dtype} go with float32 only")
     if not weights.is_const:
         raise unsupported(node, f"weights of {weights.dtype} must be constant")
-    clamp = real_clamp(node)
-    matrix_of = prepared(node, 1, lambda raw: np.ascontiguousarray(decode_blocks(raw, weights.dtype).T))
 
+    def prepare(raw: Array) -> Convert:
+        matrix = np.ascontiguousarray(decode_blocks(raw, weights.dtype).T)
+        return lambda rows: quantize_blocks(rows) @ matrix
+
+    return _by_rows(prepared(node, 1, prepare), real_clamp(node))
+
+
+def _by_rows(multiply_of: Callable[[Sequence[Array | None]], Convert], finish: Convert | None) -> Products:
     def products(operands: Sequence[Array | None]) -> Product:
-        matrix = matrix_of(operands)
-        return lambda rows, bias: _finished(quantize_blocks(rows) @ matrix, bias, clamp)
+        multiply = multiply_of(operands)
+
+        def multiply_and_add(rows: Array, bias: Array | None) -> Array:
+            sums = multiply(rows)
+            if bias is not None:
+                sums += bias.reshape(-1)
+            return sums if finish is None else finish(sums)
+
+        return multiply_and_add
 
     return products
-
-
-def _finished(sums: Array, bias: Array | None, convert: Callable[[Array], Array] | None) -> Array:
-    if bias is not None:
-        sums += bias.reshape(-1)
-    return sums if convert is None else convert(sums)
 
 
 def _plain(node: Node, layout: str, weights: Array) -> Array:

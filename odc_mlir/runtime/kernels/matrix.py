@@ -10,7 +10,7 @@ import numpy as np
 from odc_mlir.numerics.convolution import real_multipliers
 from odc_mlir.numerics.fixed import Requantizer, WideRequantizer, code_range, quantize_multipliers
 from odc_mlir.numerics.hybrid import quantize_rows
-from odc_mlir.numerics.matmul import compute_dtype, largest_magnitude, narrow
+from odc_mlir.numerics.matmul import compute_dtype, largest_magnitude, narrow, product_in_order
 from odc_mlir.numerics.pieces import Place, part_of, parts
 from odc_mlir.ops.infer.common import check_elements, option
 from odc_mlir.ops.spec import Array, Execute, Node
@@ -50,7 +50,7 @@ def batch_matmul(node: Node) -> Execute:
 def _product(node: Node) -> Product:
     dtypes = tuple(info.dtype for info in (node.operand(0), node.operand(1), node.results[0]))
     if dtypes == ("float32",) * 3:
-        return lambda a, b: np.asarray(a @ b, np.float32)
+        return product_in_order if node.context.numerics == "litert" else lambda a, b: np.asarray(a @ b, np.float32)
     if dtypes == ("float32", "int8", "float32"):
         return _hybrid(node)
     if dtypes == ("int8", "int8", "int32"):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from odc_mlir.numerics import fixed
 from odc_mlir.numerics.convolution import Finish, convert_bias, real_multipliers
 from odc_mlir.numerics.hybrid import quantize_rows
+from odc_mlir.numerics.matmul import IN_ORDER
 from odc_mlir.numerics.quantize import dequantize_codes
 from odc_mlir.numerics.single_tile import TileSums
 from odc_mlir.ops.bias import adds_in_64_bits, in_units_of_sums, left_over, scale_ratios, scales_in_use
@@ -47,7 +49,8 @@ class Hybrid:
 class Accumulation:
     """Accumulation and requantisation of an operator, from element types, scales and the fused activation.
 
-    ``largest``: limit on the magnitude of inputs minus the zero point (None: float32). ``sums``: the dtype of sums.
+    ``largest``: limit on the magnitude of inputs minus the zero point (None: float32). ``sums``: the dtype of sums, or
+    IN_ORDER.
     """
 
     node: Node
@@ -65,6 +68,8 @@ class Accumulation:
         if bias is None:
             return None
         row = bias.reshape(-1)
+        if self.largest is None:
+            return row
         return (row if self.bias_units is None else self.bias_units(row)).astype(self.sums, copy=False)
 
     def of_tile(self, bias: TensorInfo | None) -> TileSums:
@@ -79,13 +84,15 @@ class Accumulation:
         ``scale``: scale of dynamically quantised activations
         """
         rescale = self.rescale
-        factor = None if scale is None or self.hybrid is None else np.float32(scale) * self.hybrid.scales
-        if bias is None and factor is None:
+        factors: list[Any] = [] if scale is None or self.hybrid is None else [self.hybrid.scales, np.float32(scale)]
+        if self.node.spec.name != "CONV_2D" or self.node.context.numerics != "litert":
+            factors = [np.multiply(*factors)] if factors else []
+        if bias is None and not factors:
             return rescale
         row = self.bias_row(bias)
 
         def finish(sums: Array) -> Array:
-            if factor is not None:
+            for factor in factors:
                 np.multiply(sums, factor, out=sums)
             if row is not None:
                 np.add(sums, row, out=sums)
@@ -97,17 +104,13 @@ class Accumulation:
         self, x: Array, bias: Array | None, compute: Callable[[Array, Finish | None], Array], *, asymmetric: bool
     ) -> Array:
         """Return ``compute(images, finish)`` for ``x [N, ...]``, image by image if images have separate scales."""
-        if self.hybrid is None:
-            return compute(x, self.finish(bias))
-        result: Array | None = None
-        for n in range(len(x)):
-            row = quantize_rows(x[n].reshape(1, -1), asymmetric=asymmetric)
-            part = compute(row.centred.reshape(1, *x.shape[1:]), self.finish(bias, row.scales[0]))
-            if len(x) == 1:
-                return part
-            result = np.empty((len(x), *part.shape[1:]), part.dtype) if result is None else result
-            result[n] = part[0]
-        return compute(x, self.finish(bias, 1.0)) if result is None else result
+        if self.hybrid is None or not len(x):
+            return compute(x, self.finish(bias, 1.0))
+        parts = []
+        for image in x:
+            row = quantize_rows(image.reshape(1, -1), asymmetric=asymmetric)
+            parts.append(compute(row.centred.reshape(1, *image.shape), self.finish(bias, row.scales[0])))
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def accumulation(
@@ -158,8 +161,9 @@ def check_types(node: Node, x: TensorInfo, weights: TensorInfo, bias: TensorInfo
 
 def _real_accumulation(node: Node, weights: TensorInfo, channels: int) -> Accumulation:
     clamp, real = real_clamp(node), np.dtype(np.float32)
+    sums = IN_ORDER if node.context.numerics == "litert" else "float32"
     if weights.dtype == "float32":
-        return Accumulation(node, None, 0, "float32", real, clamp, lambda values, _: values)
+        return Accumulation(node, None, 0, sums, real, clamp, lambda values, _: values)
     scales = weight_scales(node, weights, channels)
 
     def codes_of(values: Array, axis: int) -> Array:
@@ -173,7 +177,7 @@ def _real_accumulation(node: Node, weights: TensorInfo, channels: int) -> Accumu
         codes = codes_of(values, axis)
         return dequantize_codes(codes, scales[0] if len(scales) == 1 else np.asarray(scales, np.float32), 0, axis)
 
-    return Accumulation(node, None, 0, "float32", real, clamp, reals)
+    return Accumulation(node, None, 0, sums, real, clamp, reals)
 
 
 def _rescale(

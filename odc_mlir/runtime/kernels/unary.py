@@ -22,8 +22,6 @@ from odc_mlir.runtime.kernels.common import (
     EIGHT_BIT,
     FLOATS,
     computed,
-    fetch,
-    input_error,
     is_quantised,
     scale_of,
 )
@@ -191,7 +189,7 @@ def sqrt(node: Node) -> Execute:
     require_dtype(node, out, *CODES)
     scales = scale_of(node, x), scale_of(node, out)
     wide = _sum_of_tables(node, _square_root) if out.dtype == "int16" else None
-    return wide or _root(node, coded(node, lambda codes: sqrt_codes(codes, *scales)))
+    return wide or coded(node, lambda codes: sqrt_codes(codes, *scales))
 
 
 def rsqrt(node: Node) -> Execute:
@@ -207,9 +205,9 @@ def rsqrt(node: Node) -> Execute:
     (in_scale, in_zero), (out_scale, out_zero) = scale_of(node, x), scale_of(node, out)
     if out.dtype in EIGHT_BIT:
         params = rsqrt_params((in_scale, in_zero), (out_scale, out_zero))
-        return _root(node, coded(node, lambda codes: rsqrt_codes(codes, in_zero, out_zero, *params)))
+        return coded(node, lambda codes: rsqrt_codes(codes, in_zero, out_zero, *params))
     if node.context.numerics == "litert":
-        return _root(node, function_of_codes16(node, _of_positive(_inverse_root, _end(node, 1))))
+        return function_of_codes16(node, _of_positive(_inverse_root, _end(node, 1)))
     return function_of_codes16(node, _inverse_root, interpolated=False)
 
 
@@ -219,23 +217,6 @@ def _square_root(v: Array) -> Array:
 
 def _inverse_root(v: Array) -> Array:
     return np.asarray(np.float32(1) / _square_root(v))
-
-
-def _root(node: Node, table: Execute) -> Execute:
-    """Return the kernel of a root by ``table``. LiteRT's numerics reject negative codes, which rounding may cause."""
-    zero, x_of = scale_of(node, node.operand(0))[1], fetch(node, 0)
-    if node.context.numerics != "litert":
-        return table
-
-    def execute(operands: Sequence[Array | None]) -> Sequence[Array]:
-        x = x_of(operands)
-        if x.size and int(x.min()) < zero:
-            found = f"quantised value {int(x.min())} represents a negative number"
-            hint = "run the model without --numerics litert, or keep the operator in float"
-            raise input_error(node, f"{found}; LiteRT accepts {zero} and above", hint)
-        return table(operands)
-
-    return execute
 
 
 def absolute(node: Node) -> Execute:

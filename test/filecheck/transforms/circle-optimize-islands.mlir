@@ -34,6 +34,35 @@ func.func @negative(%x: tensor<4x!quant.uniform<i16:f32, 0.5>>) -> tensor<4x!qua
 
 // -----
 
+// HARD_SWISH becomes x * (relu6(x + 3) / 6): its interpolated table is inexact near -3 and 3.
+func.func @bends(%x: tensor<4x!quant.uniform<i16:f32, 0.0006>>) -> tensor<4x!quant.uniform<i16:f32, 0.0006>> {
+  %0 = circle.dequantize(%x) : (tensor<4x!quant.uniform<i16:f32, 0.0006>>) -> tensor<4xf32>
+  %1 = circle.hard_swish(%0) : (tensor<4xf32>) -> tensor<4xf32>
+  %2 = circle.quantize(%1) : (tensor<4xf32>) -> tensor<4x!quant.uniform<i16:f32, 0.0006>>
+  func.return %2 : tensor<4x!quant.uniform<i16:f32, 0.0006>>
+}
+// CHECK-LABEL: func.func @bends(
+// CHECK-SAME: %[[X:[^:]*]]:
+// CHECK-NEXT: %[[THREE:.*]] = circle.const [32767] : tensor<!quant.uniform<i16:f32, 9.155553e-05>>
+// CHECK-NEXT: %[[SIXTH:.*]] = circle.const [32767] : tensor<!quant.uniform<i16:f32, 5.0864182e-06>>
+// CHECK-NEXT: %[[GATE:.*]] = circle.add(%[[X]], %[[THREE]]) {{.*}}relu6{{.*}} -> tensor<4x!quant.uniform<i16:f32, 0.00018311106>>
+// CHECK-NEXT: %[[SCALED:.*]] = circle.mul(%[[GATE]], %[[SIXTH]]) {{.*}} -> tensor<4x!quant.uniform<i16:f32, 3.051851e-05>>
+// CHECK-NEXT: circle.mul(%[[X]], %[[SCALED]]) : {{.*}} -> tensor<4x!quant.uniform<i16:f32, 0.0006>>
+
+// -----
+
+// Functions that would change a result by more than one code stay.
+func.func @inexact(%x: tensor<4x!quant.uniform<i16:f32, 0.0002>>) -> tensor<4x!quant.uniform<i16:f32, 0.0002>> {
+  %0 = circle.dequantize(%x) : (tensor<4x!quant.uniform<i16:f32, 0.0002>>) -> tensor<4xf32>
+  %1 = circle.gelu(%0) : (tensor<4xf32>) -> tensor<4xf32>
+  %2 = circle.quantize(%1) : (tensor<4xf32>) -> tensor<4x!quant.uniform<i16:f32, 0.0002>>
+  func.return %2 : tensor<4x!quant.uniform<i16:f32, 0.0002>>
+}
+// CHECK-LABEL: func.func @inexact(
+// CHECK: circle.gelu({{.*}} -> tensor<4xf32>
+
+// -----
+
 // Functions of one 8-bit operand stay, and so do quotients, operands of another type, and ends without codes.
 func.func @kept(%x: tensor<4x!quant.uniform<i8:f32, 0.5>>, %z: tensor<4x!quant.uniform<i16:f32, 0.5>>) -> (tensor<4x!quant.uniform<i8:f32, 0.5>>, tensor<4x!quant.uniform<i8:f32, 0.5>>, tensor<4x!quant.uniform<i8:f32, 0.5>>) {
   %0 = circle.dequantize(%x) : (tensor<4x!quant.uniform<i8:f32, 0.5>>) -> tensor<4xf32>

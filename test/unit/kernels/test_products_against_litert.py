@@ -93,6 +93,46 @@ def test_depthwise_convolution_of_reals(multiplier: int) -> None:
         check(made, x, version=6)
 
 
+IMAGES, STEPS = (2, 7, 6, 20), {"stride_h": 2, "stride_w": 2, "padding": "valid"}
+IN_ORDER: dict[str, tuple[str, tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
+    "convolution": ("CONV_2D", IMAGES, (5, 3, 3, 20), STEPS),
+    "two groups": ("CONV_2D", IMAGES, (4, 3, 3, 10), STEPS),
+    "depthwise": ("DEPTHWISE_CONV_2D", IMAGES, (1, 5, 5, 20), STEPS | {"depth_multiplier": 1}),
+    "rows": ("FULLY_CONNECTED", (3, 90), (5, 90), {}),
+    "matrices": ("BATCH_MATMUL", (2, 4, 90), (2, 90, 3), {}),
+}
+
+
+@pytest.mark.parametrize("is_const", [True, False])
+@pytest.mark.parametrize("case", IN_ORDER)
+def test_sums_of_reals_in_the_order_of_the_reference(case: str, is_const: bool) -> None:
+    """With LiteRT's numerics, results are equal to the last bit. In another order, some would not be."""
+    name, shape, weights_shape, options = IN_ORDER[case]
+    rng, found = np.random.default_rng(0), {}
+    x, w = (rng.normal(size=size).astype(np.float32) for size in (shape, weights_shape))
+    for numerics in ("fixed", "litert"):
+        operands = [tensor("float32", shape), const(w, "float32") if is_const else tensor("float32", weights_shape)]
+        if name == "CONV_2D":
+            operands.append(const(np.arange(weights_shape[0]) / 7, "float32"))
+        made = node(name, operands, tensor("float32", None), **options)
+        made.context.numerics = numerics
+        inputs = [x] if is_const else [x, w]
+        found[numerics] = run(made, *inputs)
+    (wanted,) = reference_all(made, *inputs, version=6 if case == "two groups" else 1)
+    np.testing.assert_array_equal(found["litert"], wanted)
+    assert (found["fixed"] != wanted).any()
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int4"])
+def test_scales_of_convolutions_in_the_order_of_the_reference(dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    x, w = reals(rng, 0, (2, 6, 5, 4)), weights(rng, dtype, (8, 3, 3, 4), scales(rng, 8, True))
+    made = node("CONV_2D", [tensor("float32", x.shape), w, const(rng.normal(size=8), "float32")],
+                tensor("float32", None), stride_h=1, stride_w=1)  # fmt: skip
+    made.context.numerics = "litert"
+    np.testing.assert_array_equal(run(made, x), reference_all(made, x, version=2)[0])
+
+
 @pytest.mark.parametrize("dtype", ["int8", "int16"])
 def test_convolution_with_four_bits(dtype: str) -> None:
     rng = np.random.default_rng(0)

@@ -34,7 +34,7 @@ def asymmetric(row: np.ndarray) -> tuple[list[int], np.float32]:
     least, most = min(0.0, *map(float, row)), max(0.0, *map(float, row))
     if least == most:
         return [0] * len(row), np.float32(1)
-    step = (most - least) / 255
+    step = float(np.float32(most) - np.float32(least)) / 255
     below, above = -128 - least / step, 127 - most / step
     real = below if 128 + abs(least / step) < 127 + abs(most / step) else above
     zero = clamp(half_away(Fraction(real)), -128, 127)
@@ -55,6 +55,12 @@ def test_asymmetric_rows(x: np.ndarray) -> None:
     found = quantize_rows(x, asymmetric=True)
     for row, codes, scale in zip(x, found.centred, found.scales, strict=True):
         assert (codes.tolist(), scale) == asymmetric(row)
+
+
+def test_the_range_is_rounded_to_float32() -> None:
+    x = np.array([[-4.023889, 4.0840464]], np.float32)
+    assert quantize_rows(x, asymmetric=True).scales == np.float32((x[0, 1] - x[0, 0]) / np.float32(255))
+    assert quantize_rows(x, asymmetric=True).scales != np.float32((float(x[0, 1]) - float(x[0, 0])) / 255)
 
 
 def test_halves_are_rounded_before_the_zero_point_is_added() -> None:

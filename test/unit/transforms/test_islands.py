@@ -99,14 +99,14 @@ def test_moved_floats_are_moved_codes() -> None:
 
 
 @pytest.mark.parametrize("storage", ["i8", "u8", "i16"])
-@pytest.mark.parametrize("name", ["prelu", "sub", "squared_difference", "mul", "leaky_relu"])
+@pytest.mark.parametrize("name", ["prelu", "sub", "squared_difference", "mul", "leaky_relu", "hard_swish"])
 def test_operators_on_codes_differ_by_one_code(name: str, storage: str) -> None:
     """Of all operators that the rewrite replaces; one 8-bit function stays a table, which is exact."""
     zero, scale = {"i8": 3, "u8": 120, "i16": 0}[storage], 0.0002 if storage == "i16" else 0.05
-    factor = 100 if name == "squared_difference" else 2  # squares of small numbers lose digits
+    factor = {"squared_difference": 100, "hard_swish": 1}.get(name, 2)  # squares of small numbers lose digits
     source, result = (f"tensor<2x25x8x!quant.uniform<{storage}:f32, {s}:{zero}>>" for s in (scale, scale * factor))
     real, slopes, options = "tensor<2x25x8xf32>", "tensor<8xf32>", "alpha = 0.1" if name == "leaky_relu" else ""
-    other = {"prelu": ("%c", slopes), "leaky_relu": None}.get(name, ("%b", real))
+    other = {"prelu": ("%c", slopes), "leaky_relu": None, "hard_swish": None}.get(name, ("%b", real))
     names, types = zip(("%a", real), *([other] if other else []), strict=True)
     text = f"""
     func.func @main(%x: {source}, %z: {source}) -> {result} {{

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -22,6 +23,7 @@ from odc_mlir.runtime.kernels.conditions import refusal
 from odc_mlir.support.locations import name_loc, value_name
 from odc_mlir.transforms.circle.rewrites.layout import is_simple
 from odc_mlir.transforms.common import rewriting
+from odc_mlir.transforms.partition.rules.islands import results_for_codes
 
 
 class MeanOfMean(rewriting.OperatorPattern):
@@ -282,18 +284,28 @@ class HardSwishParts(rewriting.OperatorPattern):
     names = frozenset({"HARD_SWISH"})
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
-        x, result = op.operands[0], op.results[0]
-        if not rewriting.is_real(x):
-            return
-        name = value_name(result)
-        three = rewriting.real(np.array(3.0), f"{name}/three")
-        sixth = rewriting.real(np.array(1 / 6), f"{name}/sixth")
-        gate = rewriting.part("ADD", [x, three.result], result, "gate", fused_activation_function="relu6")
-        scaled = rewriting.part(
-            "MUL", [gate.results[0], sixth.result], result, "scaled", fused_activation_function="none"
-        )
-        made = rewriting.operator("MUL", [x, scaled.results[0]], result)
-        rewriter.replace(op, [three, sixth, gate, scaled, made])
+        if rewriting.is_real(op.operands[0]):
+            rewriter.replace(op, _hard_swish_parts(op.operands[0], op.results[0]))
+
+
+def _hard_swish_parts(x: SSAValue, result: SSAValue) -> list[ConstOp | CircleOp]:
+    """Return ``x * (relu6(x + 3) / 6)`` on reals or int16 codes. An interpolated table is inexact at the two bends."""
+    name, is_real = value_name(result), rewriting.is_real(x)
+
+    def constant(number: float, role: str) -> ConstOp:
+        array = np.array(number)
+        return rewriting.real(array, f"{name}/{role}") if is_real else _symmetric(array, "int16", f"{name}/{role}")
+
+    def part(kind: str, a: SSAValue, b: ConstOp, role: str, largest: float, activation: str) -> CircleOp:
+        scale = QuantParams((float(np.float32(largest / 32767)),), (0,))
+        type = result.type if is_real else tensor_type("int16", rewriting.shape_of(x), scale)
+        options = {"fused_activation_function": activation}
+        return rewriting.build(kind, [a, b.result], [type], options, name_loc(f"{name}/{role}"))
+
+    three, sixth = constant(3, "three"), constant(1 / 6, "sixth")
+    gate = part("ADD", x, three, "gate", 6, "relu6")
+    scaled = part("MUL", gate.results[0], sixth, "scaled", 1, "none")
+    return [three, sixth, gate, scaled, rewriting.operator("MUL", [x, scaled.results[0]], result)]
 
 
 class SoftmaxParts(rewriting.OperatorPattern):
@@ -369,8 +381,8 @@ class DropFakeQuant(rewriting.OperatorPattern):
 class IntegerOperator(rewriting.OperatorPattern):
     """Make the operator between DEQUANTIZE and QUANTIZE compute on codes, also of its real constants.
 
-    Functions of one 8-bit operand stay, because the NPU has exact tables for such functions. So do operators that are
-    undefined for some numbers.
+    Functions of one 8-bit operand stay, because the NPU has exact tables for such functions. So do functions of one
+    16-bit operand that would change a result by more than one code, and operators that are undefined for some numbers.
     """
 
     names: frozenset[str] = frozenset({"QUANTIZE"})
@@ -384,7 +396,7 @@ class IntegerOperator(rewriting.OperatorPattern):
         rule, is_table = inner.SPEC.quant, dtype != "int16" and len(varied) < 2
         if Trait.ELEMENTWISE not in inner.SPEC.traits or is_table or rule.not_zero or rule.not_negative:
             return
-        operands, made = list[SSAValue](), list[Operation]()
+        sources, operands, made = list[CircleOp](), list[SSAValue](), list[Operation]()
         for index, (value, array) in enumerate(zip(inner.operands, constants, strict=True)):
             source = rewriting.producer(value, "DEQUANTIZE")
             if array is not None:
@@ -392,20 +404,33 @@ class IntegerOperator(rewriting.OperatorPattern):
                 operands.append(made[-1].results[0])
             elif source is not None and info_of(source.operands[0]).dtype == dtype:
                 operands.append(source.operands[0])
+                sources.append(source)
             else:
                 return
         if inner.SPEC.name == "NEG":  # the reference negates codes, whatever their scales
             made.append(_symmetric(np.array(-1.0), dtype, f"{value_name(op.results[0])}/sign"))
             operands.append(made[-1].results[0])
-            whole = rewriting.operator("MUL", operands, op.results[0])
+            made.append(rewriting.operator("MUL", operands, op.results[0]))
+        elif inner.SPEC.name == "HARD_SWISH":
+            made += _hard_swish_parts(operands[0], op.results[0])
         else:
-            whole = rewriting.copy_of(inner, operands, op.results[0])
+            made.append(rewriting.copy_of(inner, operands, op.results[0]))
+        whole = [part for part in made if isinstance(part, CircleOp)]
         try:
-            check_node(node_of(whole))
+            for part in whole:
+                check_node(node_of(part))
         except ModelError:
             return
-        if refusal(node_of(whole)) is None:
-            rewriter.replace(op, [*made, whole])
+        if all(refusal(node_of(part)) is None for part in whole) and (
+            len(varied) > 1 or _is_close(operands[0], [*sources, inner, op], whole)
+        ):
+            rewriter.replace(op, made)
+
+
+def _is_close(source: SSAValue, island: Sequence[CircleOp], whole: Sequence[CircleOp]) -> bool:
+    """Return whether the functions ``island`` and ``whole`` of ``source`` differ by at most one code."""
+    real, found = (results_for_codes(source, ops).astype(np.int32) for ops in (island, whole))
+    return bool((np.abs(real - found) <= 1).all())
 
 
 def _symmetric(array: NDArray[Any], dtype: str, name: str) -> ConstOp:

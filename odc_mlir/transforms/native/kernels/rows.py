@@ -382,9 +382,10 @@ def _symmetric(w: Loops, row: _Row) -> _Scaling:
 
 def _asymmetric(w: Loops, row: _Row) -> _Scaling:
     zero = w.constant(0.0, f32)
-    ends = [w.emit(arith.ExtFOp(_extreme(w, row, combine), f64)) for combine in (w.least, w.most)]
-    flat = w.compare(ends[0], "oeq", ends[1])
-    step = w.select(flat, w.constant(1.0, f64), w.div(w.sub(ends[1], ends[0]), float(_HIGH - _LOW)))
+    least, most = _extreme(w, row, w.least), _extreme(w, row, w.most)
+    flat = w.compare(least, "oeq", most)
+    extent, *ends = (w.emit(arith.ExtFOp(real, f64)) for real in (w.sub(most, least), least, most))
+    step = w.select(flat, w.constant(1.0, f64), w.div(extent, float(_HIGH - _LOW)))
     shares = [w.div(end, step) for end in ends]
     from_least, from_most = (
         w.sub(w.constant(limit, f64), share) for limit, share in zip((_LOW, _HIGH), shares, strict=True)

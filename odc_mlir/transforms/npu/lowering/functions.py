@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from odc_mlir.dialects import npu
-from odc_mlir.dialects.circle import CircleOp, ConstOp, info_of, node_of
+from odc_mlir.dialects.circle import CircleOp, ConstOp
 from odc_mlir.errors import CompileError
 from odc_mlir.numerics.elementwise import AddParams, leaky_params, scale_params
 from odc_mlir.numerics.fixed import code_range
@@ -22,7 +22,7 @@ from odc_mlir.numerics.lut import codes_by_bits
 from odc_mlir.ops.spec import Node, Trait
 from odc_mlir.transforms.npu.lowering import code_functions
 from odc_mlir.transforms.npu.lowering.site import ONE, UNIT, Benefit, LowerToNpu, Site, blob_of, pair_of, sum_of
-from odc_mlir.transforms.partition.rules.islands import is_inside, island_of
+from odc_mlir.transforms.partition.rules.islands import is_inside, island_of, results_for_codes
 from odc_mlir.transforms.partition.rules.table import works_by_table
 
 LOW, HIGH = code_range("int16")
@@ -67,11 +67,7 @@ class LowerIsland(LowerToNpu):
     def rewrite(self, site: Site) -> None:
         island = island_of(site.op)
         assert island is not None, "the pattern matches"
-        values: dict[SSAValue, NDArray[Any]] = {island.source: codes_by_bits(info_of(island.source).info.numpy)}
-        for op in island.members:
-            known = {index: values[value] for index, value in enumerate(op.operands) if value in values}
-            values[op.results[0]] = code_functions.results_of(node_of(op), known)
-        _finish(site, island.source, values[site.op.results[0]])
+        _finish(site, island.source, results_for_codes(island.source, island.members))
         for op in reversed(island.members[:-1]):
             site.rewriter.erase(op)
             for operand in op.operands:

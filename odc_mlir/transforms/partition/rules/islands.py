@@ -7,15 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+from numpy.typing import NDArray
 from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from odc_mlir import ops
 from odc_mlir.dialects.circle import CircleOp, info_of, node_of, tensor_facts
+from odc_mlir.numerics.lut import codes_by_bits
 from odc_mlir.ops.spec import Node, Trait
 from odc_mlir.targets import TRUTH_TYPE
 from odc_mlir.transforms.common import rewriting
+from odc_mlir.transforms.npu.lowering.code_functions import results_of
 
 CODES = ("int8", "uint8")
 LARGEST = 64  # limit on the operators of an island
@@ -96,6 +100,15 @@ def _island(last: CircleOp, kinds: Sequence[str], *, shared: bool) -> Island | N
         item = item.prev_op
     is_closed = all(use.operation in members for op in ordered[:-1] for use in op.results[0].uses)
     return Island(source, tuple(ordered)) if shared or is_closed else None
+
+
+def results_for_codes(source: SSAValue, ops: Sequence[CircleOp]) -> NDArray[Any]:
+    """Return the last operator's results for all codes of ``source``, ordered by bits. Other operands are constants."""
+    values: dict[SSAValue, NDArray[Any]] = {source: codes_by_bits(info_of(source).info.numpy)}
+    for op in ops:
+        known = {index: values[value] for index, value in enumerate(op.operands) if value in values}
+        values[op.results[0]] = results_of(node_of(op), known)
+    return values[ops[-1].results[0]]
 
 
 def is_inside(op: CircleOp) -> bool:
