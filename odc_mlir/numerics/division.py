@@ -16,9 +16,6 @@ from odc_mlir.numerics.transcendental import leading_zeros, reciprocal
 Array = NDArray[Any]
 Quant = tuple[float, int]
 
-# Up to this size of integers, rounding the quotient to float64 never moves it across an integer.
-_FLOAT64_BYTES = 4
-
 
 def div_params(a: Quant, b: Quant, out: Quant, act: tuple[int, int], dtype: str) -> MulParams:
     """Return parameters of a division of tensors with these (scale, zero point) pairs, computed in float32."""
@@ -56,9 +53,6 @@ def sign_bits(x: Array) -> NDArray[np.int64]:
 
 def truncated_quotient(a: Array, b: Array) -> Array:
     """Return ``a / b`` of integers, rounded toward zero, wrapping on overflow. ``b`` must not contain 0."""
-    if a.dtype.itemsize <= _FLOAT64_BYTES:
-        ratio = np.asarray(a.astype(np.float64) / b.astype(np.float64))
-        return ratio.astype(np.int64).astype(a.dtype)
     quotient = np.floor_divide(a, b)
     inexact = (quotient * b != a) & ((a < 0) != (b < 0))
     return np.asarray(quotient + inexact, quotient.dtype)
@@ -68,9 +62,6 @@ def floor_quotient(a: Array, b: Array) -> Array:
     """Return ``floor(a / b)``, for reals in float64. The smallest integer divided by -1 wraps."""
     if a.dtype.kind == "f":
         return np.asarray(np.floor(np.divide(a, b, dtype=np.float64)), a.dtype)
-    if a.dtype.itemsize <= _FLOAT64_BYTES:
-        quotient = np.asarray(a.astype(np.float64) / b.astype(np.float64))
-        return np.floor(quotient, out=quotient).astype(np.int64).astype(a.dtype)
     return np.asarray(np.floor_divide(a, b))
 
 

@@ -65,4 +65,4 @@ class Context:
     binary_codes: BinaryCodes | None = None  # if None, operators on binary-coded weights are rejected
     microscaling: bool = False  # if False, operators on microscaling types are rejected
     threads: int | None = None  # of native code and BLAS; None: one, but BLAS's own number for large operators
-    numerics: str = "fixed"  # requantisation of fully connected layers: "fixed" point, or "litert" in float64
+    numerics: str = "fixed"  # "litert": order of sums and roundings of LiteRT's reference kernels; "fixed": of the NPU

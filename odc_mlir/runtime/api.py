@@ -142,7 +142,8 @@ def open_executor(
 
     ``resize``: accept inputs that change static dimensions. ``signature``: run the subgraph of this signature, on the
         host if it is not the first. ``numerics`` "litert": give LiteRT's results on the host. Fully connected layers
-        (float64), int16 tables and image positions differ. ``all_tensors``: make every tensor of the backend available.
+        (float64), the order of real sums, int16 tables and image positions differ. ``all_tensors``: make every tensor
+        of the backend available.
     """
     from odc_mlir.runtime.backends import graph_executor
 

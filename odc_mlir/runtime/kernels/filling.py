@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache, partial
 
 import numpy as np
 
@@ -32,15 +33,8 @@ def range_(node: Node) -> Execute:
 
     if not all(node.operand(i).is_const for i in range(3)):
         return lambda operands: [numbers(operands)]
-    known: Array | None = None
-
-    def constant(operands: Sequence[Array | None]) -> list[Array]:
-        nonlocal known
-        if known is None:
-            known = numbers(operands)
-        return [known.copy()]
-
-    return constant
+    known = cache(partial(numbers, ()))
+    return lambda _: [known().copy()]
 
 
 def rank(node: Node) -> Execute:
