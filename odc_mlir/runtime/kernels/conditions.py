@@ -17,7 +17,7 @@ from odc_mlir.runtime.kernels.microscaling import prepare_kernel
 
 _LARGE_BYTES = 1 << 20  # size from which a constant takes time to prepare
 # Operators that read the shape of the operand, not the contents.
-_SHAPE_READERS = frozenset({"SHAPE", "RANK"})
+_SHAPE_READERS = frozenset({"SHAPE", "RANK", "ZEROS_LIKE"})
 
 
 def refusal(node: Node) -> OdcError | None:

@@ -20,6 +20,17 @@ func.func @shapes(%x: tensor<1x8x4xf32>) -> tensor<1x32xf32> {
 
 // -----
 
+func.func @zeros(%x: tensor<2xf32>) -> tensor<2xf32> {
+  %0 = circle.zeros_like(%x) : (tensor<2xf32>) -> tensor<2xf32>
+  %1 = circle.maximum(%x, %0) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+  func.return %1 : tensor<2xf32>
+}
+// CHECK-LABEL: func.func @zeros(
+// CHECK: %[[Z:.*]] = circle.const [0.0, 0.0] : tensor<2xf32>
+// CHECK-NEXT: circle.maximum(%{{.*}}, %[[Z]])
+
+// -----
+
 // The shape of a value whose dimensions are not all known is computed at run time.
 func.func @open_shape(%x: tensor<?x8xf32>) -> tensor<2xi32> {
   %0 = circle.shape(%x) {out_type = int32} : (tensor<?x8xf32>) -> tensor<2xi32>

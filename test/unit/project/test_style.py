@@ -41,7 +41,7 @@ LINE_BUDGETS = {
     "isa": 2_940,
     "runtime": 2_605,
     "runtime/session": 3_120,
-    "runtime/execution": 2_580,
+    "runtime/execution": 2_585,
     "calibration": 1_725,
     "plugins": 1_870,
     "transforms": 1_600,
