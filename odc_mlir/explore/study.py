@@ -514,8 +514,6 @@ def render(definition: Definition, trials: Sequence[Trial]) -> str:
     )
 
 
-
-
 def _scatter(definition: Definition, trials: Sequence[Trial], best: Sequence[Trial]) -> Html:
     if len(definition.objectives) < 2:
         return Html("")
