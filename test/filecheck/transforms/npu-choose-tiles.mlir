@@ -38,6 +38,25 @@ builtin.module attributes {odc.target = #odc.target<"npu-128", memory = sram>} {
 
 // -----
 
+// An addition that reads a resident, also by another shape, is not computed with the tiles: these load from memory.
+builtin.module attributes {odc.target = #odc.target<"npu-128", memory = sram>} {
+  npu.program @segment_0(%x: tensor<1x1x256x16x!quant.uniform<i8:f32, 0.5>>, %v: tensor<1x16x16x16x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x16x16x16x!quant.uniform<i8:f32, 0.5>> {
+    %a = npu.conv depthwise %x kernel [1, 1] weights <"0x01010101010101010101010101010101"> i8 zeros(0, 0, 0) clamp(-128, 127) bias <1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1> multiplier <1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824> exponent <0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0> : tensor<1x1x256x16x!quant.uniform<i8:f32, 0.5>> -> tensor<1x1x256x16x!quant.uniform<i8:f32, 0.5>>
+    %r = npu.reshape %a : tensor<1x1x256x16x!quant.uniform<i8:f32, 0.5>> -> tensor<1x16x16x16x!quant.uniform<i8:f32, 0.5>>
+    %y = npu.conv depthwise %v kernel [1, 1] weights <"0x01010101010101010101010101010101"> i8 zeros(0, 0, 0) clamp(-128, 127) bias <1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1> multiplier <1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824> exponent <0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0> : tensor<1x16x16x16x!quant.uniform<i8:f32, 0.5>> -> tensor<1x16x16x16x!quant.uniform<i8:f32, 0.5>>
+    %s = npu.elementwise add %y, %r shift 20 a_scale <1073741824, 0> b_scale <1073741824, 0> out_scale <1073741824, 0> clamp(-128, 127) : tensor<1x16x16x16x!quant.uniform<i8:f32, 0.5>>, tensor<1x16x16x16x!quant.uniform<i8:f32, 0.5>> -> tensor<1x16x16x16x!quant.uniform<i8:f32, 0.5>>
+    %z = npu.elementwise add %s, %r shift 20 a_scale <1073741824, 0> b_scale <1073741824, 0> out_scale <1073741824, 0> clamp(-128, 127) : tensor<1x16x16x16x!quant.uniform<i8:f32, 0.5>>, tensor<1x16x16x16x!quant.uniform<i8:f32, 0.5>> -> tensor<1x16x16x16x!quant.uniform<i8:f32, 0.5>>
+    odc.yield %z : tensor<1x16x16x16x!quant.uniform<i8:f32, 0.5>>
+  }
+}
+// CHECK: npu.conv {{.*}}npu.resident
+// CHECK: npu.reshape
+// CHECK: npu.conv
+// CHECK-NOT: operand_slots
+// CHECK: npu.elementwise
+
+// -----
+
 // A small image that is resized stays in the tile buffer, and so does what is made of it.
 builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
   npu.program @segment_0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x2x2x2x!quant.uniform<i8:f32, 0.5>> {

@@ -380,7 +380,7 @@ def fused(graph: LayerGraph, plan: ResidencyPlan, tilings: Tilings, memory: Memo
     A fused operation directly follows its convolution, and all of its tensors are in memory.
     """
     choices, width = list(plan.choices), ports(tilings.target, memory).constants.bytes_per_cycle
-    stays = {graph.candidates[number].op.results[0] for number in plan.residents}
+    stays = {value for number in plan.residents for value in _aliases(graph.candidates[number].op.results[0])}
     saved = 0.0
 
     def total(*parts: TilingChoice) -> float:
