@@ -16,7 +16,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import BlockArgument, SSAValue
 
-from odc_mlir import loading, ops, targets
+from odc_mlir import loading, ops, pipelines, targets
 from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp, node_of, tensor_facts
 from odc_mlir.formats.package import ModelSource
 from odc_mlir.formats.quantities import counted
@@ -36,6 +36,7 @@ from odc_mlir.transforms.partition.odc_fix_batch import OdcFixBatchPass, fix_bat
 from odc_mlir.transforms.partition.rules.islands import islands
 from odc_mlir.transforms.partition.rules.operator_checks import has_wide_weights
 from odc_mlir.transforms.partition.rules.table import rules_of
+from odc_mlir.transforms.quant.common.given import has_source_lines
 from odc_mlir.universe import make_context
 
 _FOLDED = ("fuse_mul_with", "fuse_add_with", "fuse_batchnorm_with")
@@ -144,6 +145,9 @@ def lint(model: ModelSource | Package | ModuleOp, *, target: str | None = None) 
     with typed_errors(_STAGE):
         module = loading.load(model)
         subject = LintedModel(module, held, chosen)
+        if has_source_lines(module) and _count(module, "QUANTIZE") and not subject.is_quantised:
+            pipelines.run(make_context(), module := clone_module(module), "quant")
+            subject = LintedModel(module, held, chosen)  # the integers that are compiled
         return Findings(finding for check in _CHECKS for finding in check(subject))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
+from contextlib import suppress
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
@@ -16,9 +16,8 @@ from odc_mlir.frontend import import_circle
 from odc_mlir.frontend.export_circle import ModelFile
 from odc_mlir.runtime.package import Package, model_of
 from odc_mlir.support.cloning import clone_module
-from odc_mlir.support.diagnostics import typed_errors, verify_module
-from odc_mlir.support.locations import Positions
-from odc_mlir.support.text import module_text, parse_module
+from odc_mlir.support.diagnostics import typed_errors
+from odc_mlir.support.text import module_text
 from odc_mlir.transforms.common.tensor_names import tell_apart
 from odc_mlir.universe import make_context
 
@@ -54,19 +53,14 @@ def load(model: Any) -> ModuleOp:
     if identify(data) is not None or not _is_text(data):
         return import_circle.import_model(read_model(source))
     name = "<text>" if isinstance(source, bytes | bytearray | memoryview) else os.fspath(source)
-    text = bytes(data) if name == "<text>" else Path(name).read_bytes()
     with typed_errors("parse"):
         try:
-            positions = Positions()
-            module = parse_module(make_context(), text.decode(), name, positions)
-        except UnicodeDecodeError as error:
-            raise ModelError(f"neither a model file nor UTF-8 text: {error}", location=name) from error
+            module = import_circle.load_module(make_context(), data if name == "<text>" else name, name)
         except ModelError as error:
-            if name.endswith(".mlir") or _IR.match(text):
+            if name.endswith(".mlir") or _IR.match(data):
                 raise
             hint = "give a .circle or .tflite file, an nnpackage, or IR text"
             raise ModelError("this text is not a model", location=name, hint=hint) from error
-        verify_module(module, positions)
         tell_apart(module)
     return module
 
@@ -97,10 +91,10 @@ def copied(model: Any) -> ModuleOp:
 def from_torch(module: Any, example_inputs: Any = None, dynamic_shapes: Any = None, via: str = "export") -> ModuleOp:
     """Convert a PyTorch module, exported in evaluation mode, or a ``torch.export.ExportedProgram``. Return the module.
 
-    ``example_inputs`` is a tuple of tensors, ``dynamic_shapes`` as in ``torch.export.export``. Weights are not copied:
-    train a copy of the module afterwards. ``via="tico"`` converts with Samsung's TICO. Raises OptionError if PyTorch or
-    TICO is not installed, ModelError if the module cannot be exported, and UnsupportedError with all operators that
-    cannot be converted.
+    ``example_inputs`` is a tuple of tensors, or a dict by argument, ``dynamic_shapes`` as in ``torch.export.export``.
+    Weights are not copied: train a copy of the module afterwards. ``via="tico"`` converts with Samsung's TICO. Raises
+    OptionError if PyTorch or TICO is not installed, ModelError if the module cannot be exported, and UnsupportedError
+    with all operators that cannot be converted.
     """
     from odc_mlir.frontend.torch import importer
 
@@ -132,11 +126,9 @@ def _imported(program: Any) -> ModuleOp:
 def _head_or_bytes(source: ModelSource) -> bytes:
     if isinstance(source, bytes | bytearray | memoryview):
         return bytes(source)
-    try:
-        with open(source, "rb") as file:
-            return file.read(4096)
-    except OSError:
-        return b""
+    with suppress(OSError), open(source, "rb") as file:
+        return file.read(4096)
+    return b""
 
 
 def _is_text(data: bytes) -> bool:

@@ -323,6 +323,7 @@ class _Run:
     def process(self, content: bytes | None, first_line: int, positions: Positions) -> bytes:
         """Run the passes on a piece of the input and return the output."""
         from odc_mlir.frontend.import_circle import load_module
+        from odc_mlir.loading import load
         from odc_mlir.pipelines import refuse_lowered, run_passes
         from odc_mlir.support.diagnostics import verify_errors, verify_module
         from odc_mlir.universe import make_context
@@ -336,6 +337,8 @@ class _Run:
             context.validator = Validator()
 
         def read() -> ModuleOp:
+            if content is None and arguments.input.endswith(".pt2"):
+                return load(arguments.input)
             source = arguments.input if content is None else content
             module = load_module(
                 context, source, _name(arguments), first_line=first_line, verify=False, positions=positions

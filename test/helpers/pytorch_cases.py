@@ -109,7 +109,7 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "where.ScalarOther": [(truth(3, 4), X, -1)],
     "where.Scalar": [(truth(3), 1.5, 2.0)],
     **{f"{name}.default": [(SPECIAL,), (whole(3),)] for name in ("isnan", "isinf")},
-    "softplus.default": [(real(9, low=-30, high=30),), (X, 2, 20)],
+    "softplus.default": [(real(9, low=-30, high=30),), (X, 2, 20), (X, 2, 1)],
     "elu.default": [(X,), (X, 0.7), (X, 1.6, 1.05, 1), (X, 1, 1, 0.5)],
     "prelu.default": [(X, real(3)), (X, real(1)), (IMAGE, real(4))],
     "_prelu_kernel.default": [(X, real(1, 3, 1))],
@@ -181,7 +181,15 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "linear.default": [(X, real(5, 4), real(5)), (real(4), real(5, 4)), (real(0, 4), real(5, 4))],
     "mm.default": [(real(3, 4), real(4, 5)), (whole(3, 4), whole(4, 2))],
     "bmm.default": [(real(2, 3, 4), real(2, 4, 5))],
-    "matmul.default": [(real(2, 3, 4), real(4, 5)), (real(2, 1, 3, 4), real(5, 4, 2))],
+    "matmul.default": [
+        *[(real(2, 3, 4), real(4, 5)), (real(2, 1, 3, 4), real(5, 4, 2))],
+        *[
+            (real(2, 3, 4), real(4)),
+            (real(3), real(2, 3, 4)),
+            (real(4), real(4)),
+            (real(2, 4), torch.nn.Buffer(real(4))),
+        ],
+    ],
     "addmm.default": [
         (real(5), real(3, 4), real(4, 5)),
         (real(3, 5), real(3, 4), real(4, 5), {"beta": 0.5, "alpha": 2}),
@@ -239,7 +247,6 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     },
     **{f"{name}.default": [(X,)] for name in ("resolve_conj", "contiguous")},
     "dropout.default": [(X, 0.5, False)],
-    "native_dropout.default": [(X, 0.5, False)],
     "_to_copy.default": [(X, {"dtype": dtype}) for dtype in (torch.int64, torch.bool, torch.float64, torch.int8)]
     + [(truth(4), {"dtype": torch.float32})],
     "to.dtype": [(X, torch.int32), (whole(3), torch.float32)],
@@ -353,4 +360,12 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "empty_permuted.default": [([0, 3], [0, 1])],
     "empty_like.default": [(real(0, 3),)],
     "grid_sampler_2d.default": [(IMAGE, real(2, 3, 4, 2, low=-1, high=1), 0, 0, False)],
+    # Operators that decompose into others.
+    "_cdist_forward.default": [(real(3, 4), real(2, 4), p, None) for p in (1.0, 2.0, math.inf)],
+    "_pdist_forward.default": [(real(4, 3),)],
+    "_native_batch_norm_legit.no_stats": [(IMAGE, real(4), real(4), True, 0.1, 1e-5), (X, None, None, True, 0.1, 0.1)],
+    "addmv.default": [(real(3), real(3, 4), real(4))],
+    "bucketize.Tensor": [(X, torch.tensor([-1.0, 0.0, 1.0])), (X, torch.tensor([0.5]), {"right": True})],
+    "dist.default": [(X, real(4))],
+    "var_mean.correction": [(X, [1]), (X, None, {"correction": 0}), (X, [0, 2], {"keepdim": True})],
 }

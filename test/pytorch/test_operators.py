@@ -19,7 +19,7 @@ WITHOUT_RESULT = {name for name in ROWS if name.startswith(("_assert", "sym_", "
 _FIRST_ONLY = {
     "max_pool2d_with_indices", "max_pool3d_with_indices", "native_layer_norm", "native_group_norm", "native_dropout",
     "_native_batch_norm_legit_no_training", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d",
-    "log_sigmoid_forward",
+    "log_sigmoid_forward", "_native_batch_norm_legit",
 }  # fmt: skip
 
 

@@ -154,10 +154,11 @@ def erf(g: Builder, x: V) -> Any:
 
 
 def softplus(g: Builder, x: V, beta: float = 1, threshold: float = 20) -> Any:
-    """Return softplus without overflow, ``relu(x) + log(1 + exp(-|x|))``. For float32, the threshold has no effect."""
+    """Return softplus without overflow, ``relu(x) + log(1 + exp(-|x|))``, or ``x`` above the threshold."""
     scaled = g("MUL", x, beta) if beta != 1 else x
     total = g("ADD", g("RELU", scaled), g("LOG", g("ADD", g("EXP", g("NEG", g("ABS", scaled))), 1.0)))
-    return g("MUL", total, 1 / beta) if beta != 1 else total
+    total = g("MUL", total, 1 / beta) if beta != 1 else total
+    return total if threshold >= 16 else g("SELECT_V2", g("GREATER", scaled, threshold), x, total)
 
 
 def elu(g: Builder, x: V, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Any:
@@ -223,13 +224,11 @@ def reduction(name: str) -> Pattern:
     return pattern
 
 
-def variance(
-    g: Builder, x: V, dim: Any = None, unbiased: Any = 1, keepdim: bool = False, correction: Any = None
-) -> Any:
+def variance(g: Builder, x: V, dim: Any = None, correction: float | None = None, keepdim: bool = False) -> Any:
     """Return the mean squared difference from the mean, with PyTorch's correction of the divisor."""
     axes = _axes(g, x, dim)
     count = math.prod(g.static(x, *axes))
-    taken = float(unbiased) if correction is None else float(correction)
+    taken = 1 if correction is None else correction
     mean = g("MEAN", x, axes, keep_dims=True)
     spread = g("MEAN", g("SQUARED_DIFFERENCE", x, mean), axes, keep_dims=keepdim)
     factor = count / (count - taken) if count > taken else math.nan
@@ -270,7 +269,7 @@ def top_k(g: Builder, x: V, k: int, dim: int = -1, largest: bool = True, sorted:
     return g.transpose(values if largest else g("NEG", values), back), g.transpose(places, back)
 
 
-def sort(g: Builder, x: V, dim: int = -1, descending: bool = False, stable: bool | None = True) -> Any:
+def sort(g: Builder, x: V, dim: int = -1, descending: bool = False, stable: bool | None = None) -> Any:
     """Sort, as the top k of all elements."""
     return top_k(g, x, g.static(x, dim)[0], dim, descending)
 
@@ -311,12 +310,11 @@ ROWS: Mapping[str, Pattern] = rows(
     ("prod prod.dim_int", reduction("REDUCE_PROD")),
     *((f"a{name} {name}", reduction(f"REDUCE_{name.upper()}")) for name in ("max", "min")),
     *((f"{name} {name}.dim {name}.dims", reduction(f"REDUCE_{name.upper()}")) for name in ("any", "all")),
-    ("var.dim var.correction", variance),
+    ("var.correction", variance),
     *((f"arg{name}", of_scalars(search(f"ARG_{name.upper()}"))) for name in ("max", "min")),
     *((f"{name}.dim", extreme(f"REDUCE_{name.upper()}", f"ARG_{name.upper()}")) for name in ("max", "min")),
     ("topk", of_scalars(top_k)),
-    ("sort", of_scalars(sort)),
-    ("sort.stable", of_scalars(lambda g, x, dim=-1, descending=False, stable=True: sort(g, x, dim, descending))),
+    ("sort sort.stable", of_scalars(sort)),
     (
         "cumsum",
         of_scalars(lambda g, x, dim, **_: g("CUMSUM", g.cast(x, g.out_dtype), g.number(dim % g.rank(x), "int32"))),

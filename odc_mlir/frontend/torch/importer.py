@@ -27,7 +27,7 @@ from odc_mlir.support.diagnostics import verify_module
 from odc_mlir.support.locations import Positions, hint_of, name_loc
 
 _PACKAGES = os.path.join("site-packages", "")
-_FRAME = re.compile(r'^\s*File "([^"]*)", line (\d+)', re.MULTILINE)
+_FRAME = re.compile(r'^\s*File "([^"<]*)", line (\d+)', re.MULTILINE)
 _ONLY_TENSORS = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"  # environment variable of PyTorch's unpickler
 
 
@@ -60,13 +60,16 @@ def exported(module: Any, example_inputs: Any, dynamic_shapes: Any) -> Any:
     if example_inputs is None or not isinstance(module, torch.nn.Module):
         text = "example_inputs is missing" if example_inputs is None else f"a {type(module).__name__} is no module"
         raise OptionError(text, hint="give a torch.nn.Module, and a tuple of tensors that it accepts")
-    arguments = tuple(example_inputs) if isinstance(example_inputs, tuple | list) else (example_inputs,)
+    named = dict(example_inputs) if isinstance(example_inputs, Mapping) else {}
+    arguments = (
+        () if named else tuple(example_inputs) if isinstance(example_inputs, tuple | list) else (example_inputs,)
+    )
     modes = {part: part.training for part in module.modules()}
     try:
         with _as_model_errors("PyTorch cannot export the module"), torch.no_grad():
             with suppress(NotImplementedError):  # a module that PyTorch has exported keeps its mode
                 module.eval()
-            return torch.export.export(module, arguments, dynamic_shapes=dynamic_shapes)
+            return torch.export.export(module, arguments, named, dynamic_shapes=dynamic_shapes)
     finally:
         for part, mode in modes.items():
             part.training = mode
@@ -108,8 +111,21 @@ def decomposed(program: Any) -> Any:
         table = torch.export.default_decompositions()
         for target in [target for target in table if str(target).removeprefix("aten.") in ROWS]:
             table.pop(target)
-        for target, way in torch._decomp.get_decompositions([torch.ops.aten.grid_sampler_2d]).items():
-            table[target] = way
+
+        def batch_norm(x: Any, weight: Any, bias: Any, training: bool, momentum: float, eps: float) -> Any:
+            groups = x.transpose(0, 1)
+            made = torch.group_norm(groups.reshape(1, len(groups), -1), len(groups), weight, bias, eps)
+            return made.reshape(groups.shape).transpose(0, 1), None, None
+
+        aten, norm = torch.ops.aten, torch.linalg.vector_norm
+        further = [aten.addmv, aten.bucketize, aten.dist, aten.grid_sampler_2d, aten.tril_indices, aten.triu_indices]
+        ours = {
+            aten._cdist_forward.default: lambda a, b, p, _: norm(a.unsqueeze(-2) - b.unsqueeze(-3), p, -1),
+            aten._pdist_forward.default: lambda x, p=2: torch.cdist(x, x, p)[*torch.triu_indices(len(x), len(x), 1)],
+            aten._native_batch_norm_legit.no_stats: batch_norm,
+            aten.var_mean.correction: lambda x, dim=None, **o: (x.var(dim, **o), x.mean(dim, o.get("keepdim", False))),
+        }
+        table.update(torch._decomp.get_decompositions(further) | ours)
         return program.run_decompositions(table)
 
 
@@ -242,7 +258,7 @@ class _Importer:
                 kept.append(value)
             elif spec.kind.name != "USER_OUTPUT":
                 text = f"the program changes its input {spec.target!r}"
-                raise UnsupportedError(text, hint="return the new value, or make the tensor a buffer")
+                raise UnsupportedError(text, hint="change a clone of it, or make it a buffer")
         result = ReturnOp(*kept, *(value for _, value in updates))
         result.location = name_loc("main")
         self.g.block.add_op(result)

@@ -95,9 +95,8 @@ def convolution(
     transposed, output_padding, groups = rest
     rank = g.rank(weight) - 2
     if g.rank(x) == rank + 1:
-        return g.reshape(
-            convolution(g, g.reshape(x, [1, *g.dims(x)]), weight, bias, stride, padding, dilation, *rest), g.out.shape
-        )
+        made = convolution(g, g.reshape(x, [1, *g.dims(x)]), weight, bias, stride, padding, dilation, *rest)
+        return g.reshape(made, g.out.shape)
     windows = ImageWindows.of(rank, g.static(weight)[2:], stride, padding, dilation)
     extra = ImageWindows.of(rank, output_padding, 0, 0, 0).taps
     if rank == 1:  # sequences become images of one row
@@ -303,15 +302,17 @@ def adaptive_maximum(g: Builder, x: V, output_size: Ints) -> Any:
 
 def linear(g: Builder, x: V, weight: V, bias: V | None = None) -> Any:
     """Convert a fully connected layer."""
-    operands = [weight] if bias is None else [weight, bias]
-    if g.rank(x) > 1:
-        return g("FULLY_CONNECTED", x, *operands, keep_num_dims=True)
-    result = g("FULLY_CONNECTED", g.reshape(x, [1, *g.dims(x)]), *operands, keep_num_dims=True)
-    return g.reshape(result, g.dims(result)[1:])
+    if g.rank(x) == 1:
+        return g.reshape(linear(g, g.reshape(x, [1, *g.dims(x)]), weight, bias), [g.dim(weight, 0)])
+    return g("FULLY_CONNECTED", x, *([weight] if bias is None else [weight, bias]), keep_num_dims=True)
 
 
 def product(g: Builder, a: V, b: V) -> Any:
     """Multiply matrices. A product with a constant becomes a fully connected layer."""
+    if g.rank(b) == 1:  # a column
+        return g.reshape(product(g, a, g.reshape(b, [*g.dims(b), 1])), g.dims(a)[:-1])
+    if g.rank(a) == 1:  # a row
+        return g.reshape(product(g, g.reshape(a, [1, *g.dims(a)]), b), [*g.dims(b)[:-2], g.dim(b, -1)])
     left, right = g.cast(a, "float32"), g.cast(b, "float32")
     if g.array(right) is not None and g.rank(right) == 2:
         return g.cast(linear(g, left, g.transpose(right, [1, 0])), g.out_dtype)

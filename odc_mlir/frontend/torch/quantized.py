@@ -11,6 +11,7 @@ from odc_mlir.dialects.circle import ConstOp, tensor_type
 from odc_mlir.errors import UnsupportedError
 from odc_mlir.frontend.torch.elementwise import Pattern, rows
 from odc_mlir.frontend.torch.graph import Builder, dtype_of
+from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import QuantParams
 from odc_mlir.support.floats import to_float32
 from odc_mlir.support.locations import value_name
@@ -24,23 +25,28 @@ def _numbers(g: Builder, item: Any, count: int) -> Sequence[Any]:
     return list(array.reshape(-1).tolist())
 
 
-def _params(g: Builder, scale: Any, zero_point: Any, axis: int) -> QuantParams:
+def _params(g: Builder, scale: Any, zero_point: Any, axis: int = 0) -> QuantParams:
     scales = _numbers(g, scale, 1)
     points = _numbers(g, zero_point, len(scales))
     return QuantParams(tuple(map(to_float32, scales)), tuple(map(int, points)), axis)
 
 
 def quantize(g: Builder, x: SSAValue, scale: Any, zero_point: Any, *rest: Any) -> Any:
-    """Convert quantisation with one scale, or one per channel of an axis."""
-    *axis, _, _, dtype = rest
-    return g("QUANTIZE", x, dtype=dtype_of(dtype), quant=_params(g, scale, zero_point, *(axis or [0])))
+    """Convert quantisation with one scale, or one per channel of an axis. Limits of computed codes clamp values."""
+    *axis, low, high, dtype = rest
+    kind, quant = dtype_of(dtype), _params(g, scale, zero_point, *axis)
+    made = g("QUANTIZE", x, dtype=kind, quant=quant)
+    for name, code, end in zip(("MAXIMUM", "MINIMUM"), (low, high), DTYPES[kind].range, strict=True):
+        if code != end and quant.per_tensor:  # QUANTIZE uses all codes
+            limited = g(name, g("DEQUANTIZE", made, dtype="float32"), (code - quant.zero_point) * quant.scale)
+            made = g("QUANTIZE", limited, dtype=kind, quant=quant)
+    return made
 
 
 def dequantize(g: Builder, x: SSAValue, scale: Any, zero_point: Any, *rest: Any, **options: Any) -> Any:
     """Convert dequantisation. A constant gets a quantised type with the scales."""
-    *axis, _, _, _ = rest
     if isinstance(owner := x.owner, ConstOp):
-        quant = _params(g, scale, zero_point, *(axis or [0]))
+        quant = _params(g, scale, zero_point, *rest[:-3])
         x = g.add(ConstOp(owner.value, tensor_type(g.dtype(x), g.shape(x), quant)), value_name(x))
     return g("DEQUANTIZE", x, dtype="float32")
 

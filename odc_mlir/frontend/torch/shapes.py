@@ -35,19 +35,10 @@ def unsqueeze(g: Builder, x: V, dim: int) -> Any:
     return g.reshape(x, dims)
 
 
-def squeeze(g: Builder, x: V, dim: int | Ints | None = None) -> Any:
+def squeeze(g: Builder, x: V, dims: Ints) -> Any:
     """Remove axes of size 1."""
-    wanted = range(g.rank(x)) if dim is None else [dim] if isinstance(dim, int) else dim
-    axes = {axis % max(g.rank(x), 1) for axis in wanted}
+    axes = {axis % max(g.rank(x), 1) for axis in dims}
     return g.reshape(x, [extent for axis, extent in enumerate(g.dims(x)) if axis not in axes or extent != 1])
-
-
-def swap(g: Builder, x: V, a: int = 0, b: int = 1) -> Any:
-    """Exchange two axes."""
-    order = list(range(g.rank(x)))
-    if len(order) > 1:
-        order[a], order[b] = order[b], order[a]
-    return g.transpose(x, order)
 
 
 def expand(g: Builder, x: V, size: Extents, implicit: bool = False) -> Any:
@@ -237,14 +228,10 @@ def _grid(g: Builder, dim: int, index: V) -> Any:
     return g("PACK", parts[dim], *parts[:dim], *parts[dim + 1 :], values_count=len(shape), axis=len(shape))
 
 
-def _with_dim_first(g: Builder, x: V, dim: int) -> V:
-    return g.transpose(x, [dim, *(axis for axis in range(g.rank(x)) if axis != dim)])
-
-
 def gather(g: Builder, x: V, dim: int, index: V, sparse_grad: bool = False) -> Any:
     """Return the elements along ``dim`` that ``index`` selects."""
-    dim %= g.rank(x)
-    return g("GATHER_ND", _with_dim_first(g, x, dim), _grid(g, dim, g.reshape(index, g.dims(index) or [1])))
+    order, _ = _order(g, x, [dim := dim % g.rank(x)], 0)
+    return g("GATHER_ND", g.transpose(x, order), _grid(g, dim, g.reshape(index, g.dims(index) or [1])))
 
 
 def scatter(g: Builder, x: V, dim: int, index: V, source: Any, reduce: str = "", include_self: bool = True) -> Any:
@@ -257,7 +244,7 @@ def scatter(g: Builder, x: V, dim: int, index: V, source: Any, reduce: str = "",
         for axis, size in enumerate(shape):
             source = cut(g, source, axis, 0, size)
     updates = g.broadcast(g.cast(source, g.dtype(x)), shape)
-    places, first = _grid(g, dim, index), _with_dim_first(g, x, dim)
+    places, first = _grid(g, dim, index), g.transpose(x, _order(g, x, [dim], 0)[0])
     made = _replaced(g, first, places, updates, bool(reduce))
     if reduce == "mean":
         counts = g("ADD", g("SCATTER_ND", places, np.ones(shape, np.float32), g.static(first)), 1.0)
@@ -318,11 +305,6 @@ def item(g: Builder, x: V) -> Any:
     return g.reshape(g.cast(x, "int32") if type(g.out).__name__ == "SymInt" else x, [])
 
 
-def refuse_random(g: Builder) -> Any:
-    """Reject random numbers."""
-    raise UnsupportedError("random numbers differ in every run", hint="call eval() on the module")
-
-
 _SAME = "alias clone detach lift_fresh_copy contiguous dropout lift_fresh resolve_conj"
 _CHECKS = "_assert_async _assert_async.msg sym_constrain_range sym_constrain_range_for_size _assert_scalar"
 
@@ -333,14 +315,12 @@ CHECKED_INDICES = {**{f"aten.{name}": 2 for name in _CHECKED.split()}, "aten.emb
 ROWS: Mapping[str, Pattern] = rows(
     (_SAME, lambda g, x, *rest, **options: x),
     (f"{_CHECKS} _assert_tensor_metadata", lambda g, *rest, **options: None),
-    ("native_dropout", lambda g, x, p, train: refuse_random(g) if train else (x, None)),
     ("_to_copy to.dtype to.dtype_layout", lambda g, x, *rest, **options: g.cast(x, g.out_dtype)),
     ("copy", lambda g, x, value, *rest: g.broadcast(g.cast(value, g.out_dtype), g.dims(x))),
     ("view reshape _unsafe_view", view),
     ("unsqueeze", unsqueeze),
-    ("squeeze squeeze.dim squeeze.dims", squeeze),
+    ("squeeze.dims", squeeze),
     ("permute", lambda g, x, dims: g.transpose(x, dims)),
-    ("transpose.int t", swap),
     ("expand", expand),
     ("cat", concatenate),
     ("split_with_sizes", split),

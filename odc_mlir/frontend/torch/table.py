@@ -19,12 +19,12 @@ ROWS: Mapping[str, Pattern] = {name: pattern for rows in GROUPS.values() for nam
 """Patterns by name of the overload without ``aten.``."""
 
 REASONS: Mapping[str, str] = {
-    "rand randn randperm rand_like randn_like bernoulli multinomial": "random numbers; draw them outside",
+    "rand randn randperm rand_like randn_like bernoulli multinomial native_dropout": "random values; draw them outside",
     "_fft_r2c _fft_c2r _fft_c2c complex view_as_complex view_as_real polar": "complex numbers; use sines and cosines",
     "_native_batch_norm_legit native_batch_norm": "statistics of a training batch; call eval()",
     "masked_scatter masked_select unique_consecutive _unique2": "a result of unknown size; use torch.where",
     "_embedding_bag": "bags of different lengths; use Embedding and a mean over a fixed length",
-    "_cdist_forward _pdist_forward": "distances of all pairs; subtract with a new axis and sum",
+    "cond while_loop": "branches and loops that depend on values; use torch.where",
     "sym_stride sym_storage_offset": "memory addresses; a graph of values has none",
 }
 """Reasons why operators have no pattern, each with a rewrite that helps."""

@@ -74,7 +74,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "flow": frozenset({"errors", "formats", "targets", "transforms.circle.rewrites.table"}),
     "ir_api": IR | {"compiler", "runtime", "simulator"},
     "viewer": IR | {"transforms", "pages"},
-    "linter": IR | {"frontend", "transforms", "loading", "universe", "plugins", "runtime"},
+    "linter": IR | {"frontend", "transforms", "loading", "universe", "pipelines", "plugins", "runtime"},
     "optimizer": IR | {"frontend", "transforms", "loading", "universe", "runtime"},
 }
 # Rooms within rooms, that have a rule of their own.
