@@ -25,12 +25,12 @@ from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.native_segment import SUFFIX
 from odc_mlir.frontend import export_circle
 from odc_mlir.ops.work import tensor_bytes
+from odc_mlir.processors import CpuTarget, is_cpu
 from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.collection import take_apart
 from odc_mlir.support.deadline import in_time, tell
 from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.targets.costs import HostCosts
-from odc_mlir.targets.cpu import CpuTarget, is_cpu
 from odc_mlir.transforms.common.defects import Defect, defect_of
 from odc_mlir.transforms.common.placement import (
     EXTERNAL,

@@ -37,13 +37,13 @@ from odc_mlir.frontend.export_circle import OperatorIndices
 from odc_mlir.loading import copied, load
 from odc_mlir.ops.work import kernel_names
 from odc_mlir.plugins.universes import owner_of
+from odc_mlir.processors import CpuTarget, is_cpu
 from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.collection import seldom_collected
 from odc_mlir.support.deadline import Progress, tell
 from odc_mlir.support.diagnostics import attribute_errors, typed_errors, verify_order
 from odc_mlir.support.locations import op_name, value_name
 from odc_mlir.targets.costs import HostCosts
-from odc_mlir.targets.cpu import CpuTarget, is_cpu
 from odc_mlir.transforms.common import placement as places
 from odc_mlir.transforms.common.defects import record_defect
 from odc_mlir.transforms.common.placement import main_function

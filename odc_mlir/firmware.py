@@ -33,9 +33,9 @@ from odc_mlir.isa.fields import REGION_ALIGNMENT_BYTES, Region
 from odc_mlir.loading import load
 from odc_mlir.ops.constants import initial_contents
 from odc_mlir.ops.spec import TensorInfo
+from odc_mlir.processors import HERE, CpuTarget
 from odc_mlir.runtime.package import Package
 from odc_mlir.support.locations import value_name
-from odc_mlir.targets.cpu import HERE, CpuTarget
 from odc_mlir.transforms.common.placement import is_view, main_function
 from odc_mlir.transforms.npu.schedule.arena import Interval, allocate_tightly
 

@@ -1,7 +1,8 @@
 """Legality: one table of legal operations and constraints for every stage, and targets of conversions.
 
 Verifiers of operations do not depend on the stage. This table adds rules for each stage. For example, no buffer has an
-address before ``npu-alloc``, and no operation of an earlier level remains after a lowering.
+address before ``npu-alloc``, and no operation of an earlier level remains after a lowering. The quantiser checks its
+stages without the dialect of the NPU, so only constraints on programs import it.
 """
 
 from __future__ import annotations
@@ -16,11 +17,8 @@ from xdsl.ir import Operation
 
 from odc_mlir.dialects.circle_types import BlobAttr
 from odc_mlir.dialects.native_attributes import ARENA_BYTES, CONSTANTS, KERNEL, PART
-from odc_mlir.dialects.npu import TENSOR_OPS, PadOp
-from odc_mlir.dialects.npu_isa import ADDRESS_HINT, BufferOp, is_instruction
 from odc_mlir.dialects.npu_program import INPUT_OFFSETS, OUTPUT_OFFSETS, ProgramOp
-from odc_mlir.dialects.npu_tiling import PARTS, RESIDENT, SLOT_BYTES, VIEW
-from odc_mlir.dialects.odc import SegmentOp, lowered_symbols
+from odc_mlir.dialects.odc import SegmentOp, YieldOp, lowered_symbols
 from odc_mlir.errors import CompileError
 from odc_mlir.support.locations import op_name
 
@@ -40,8 +38,13 @@ OFFSETS = (INPUT_OFFSETS, OUTPUT_OFFSETS)
 
 
 def no_tilings(program: ProgramOp) -> Iterator[Breach]:
-    """No operation has decisions about the tile buffer. Tilings are allowed."""
+    """All operations compute tensors and have no decisions about the tile buffer. Tilings are allowed."""
+    from odc_mlir.dialects.npu import TENSOR_OPS, PadOp
+    from odc_mlir.dialects.npu_tiling import PARTS, RESIDENT, SLOT_BYTES, VIEW
+
     for op in program.block.ops:
+        if not isinstance(op, (*TENSOR_OPS, YieldOp)) or isinstance(op, PadOp):  # PadOps are part of others
+            yield Breach(op, "is of another level")
         for name in (VIEW, PARTS, RESIDENT, SLOT_BYTES):
             if name in op.attributes:
                 yield Breach(op, f"has {name} already")
@@ -49,6 +52,8 @@ def no_tilings(program: ProgramOp) -> Iterator[Breach]:
 
 def no_addresses(program: ProgramOp) -> Iterator[Breach]:
     """No buffer has an address. No input or output has an offset in a region."""
+    from odc_mlir.dialects.npu_isa import BufferOp
+
     for op in program.block.ops:
         if type(op) is BufferOp and op.address is not None:
             yield Breach(op, f"buffer {op.label.data!r} has an address already", "leave it out: npu-alloc gives it one")
@@ -59,6 +64,8 @@ def no_addresses(program: ProgramOp) -> Iterator[Breach]:
 
 def all_addresses(program: ProgramOp) -> Iterator[Breach]:
     """Every buffer has an address. Every input and output has an offset in a region."""
+    from odc_mlir.dialects.npu_isa import ADDRESS_HINT, BufferOp
+
     for op in program.block.ops:
         if type(op) is BufferOp and op.address is None:
             yield Breach(op, f"buffer {op.label.data!r} has no address", ADDRESS_HINT)
@@ -69,6 +76,8 @@ def all_addresses(program: ProgramOp) -> Iterator[Breach]:
 
 def no_semaphores(program: ProgramOp) -> Iterator[Breach]:
     """No instruction waits for or posts semaphores."""
+    from odc_mlir.dialects.npu_isa import is_instruction
+
     for op in program.block.ops:
         if ("waits" in op.properties or "posts" in op.properties) and is_instruction(op):
             yield Breach(op, "has semaphores already")
@@ -143,10 +152,7 @@ class StageLegality(NamedTuple):
 
 _MODEL = ("builtin.", "func.", "circle.")
 _SEGMENTS = (*_MODEL, "odc.")
-_TENSORS = (*(kind.name for kind in TENSOR_OPS if kind is not PadOp), "odc.yield")  # PadOps are part of others
-NPU_TENSORS = ConversionTarget("convert-circle-to-npu", (*_TENSORS, PadOp.name))
 _INSTRUCTIONS = ("npu.buffer", "npu.isa.")
-NPU_INSTRUCTIONS = ConversionTarget("npu-lower-to-tiles", _INSTRUCTIONS)
 _BUFFERS = (*_SEGMENTS, "arith.", "memref.")
 _LOOPS = (*_BUFFERS, "llvm.", "scf.", "vector.")
 
@@ -155,7 +161,7 @@ LEVELS = {
     "circle-opt": StageLegality(_MODEL),
     "quant": StageLegality(_MODEL),
     "partition": StageLegality(_SEGMENTS),
-    "npu": StageLegality(_SEGMENTS, _TENSORS, (no_tilings,)),
+    "npu": StageLegality(_SEGMENTS, ("npu.", YieldOp.name), (no_tilings,)),
     "npu-sched": StageLegality(_SEGMENTS, _INSTRUCTIONS, (no_addresses, no_semaphores)),
     "npu-alloc": StageLegality(_SEGMENTS, (*_INSTRUCTIONS, "npu.loop", "npu.memory"), (all_addresses,)),
     "package": StageLegality(_SEGMENTS, (*_INSTRUCTIONS, "npu.loop", "npu.memory"), (all_addresses,)),

@@ -24,9 +24,9 @@ from odc_mlir.dialects.odc import SegmentOp, target_of
 from odc_mlir.errors import CompileError, ForeignPassError, OdcError, OptionError, bounded, did_you_mean
 from odc_mlir.legality import check_stage, fitting_stages
 from odc_mlir.plugins.universes import additions, owner_of, owners
+from odc_mlir.processors import is_cpu
 from odc_mlir.support.deadline import checkpoint, tell
 from odc_mlir.support.diagnostics import attribute_errors, typed_errors
-from odc_mlir.targets.cpu import is_cpu
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from odc_mlir.errors import CompileError
 from odc_mlir.formats.native_segment import ALIGNMENT_BYTES, BARRIER, SLACK_BYTES, NativeSegment, Port
 from odc_mlir.ops.constants import initial_contents
 from odc_mlir.ops.spec import TensorInfo
-from odc_mlir.targets.cpu import CpuTarget
+from odc_mlir.processors import CpuTarget
 
 
 def emit_native_segment(segment: SegmentOp, target: CpuTarget) -> bytes:

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from odc_mlir import targets
+from odc_mlir import processors, targets
 from odc_mlir.codegen.machine import EXTRA, HINT, has_code_generator, machine_facts
 from odc_mlir.formats.package import PackageFiles
 from odc_mlir.ops.spec import Node
 from odc_mlir.plugins.partitioned import PackageCodegen
 from odc_mlir.plugins.request import CodegenRequest, Preference
 from odc_mlir.plugins.target import FLOAT, TargetDescription
-from odc_mlir.targets import cpu as processors
 
 _DEFAULT_NPU = "npu-256"
 _PREFERENCES = {
@@ -42,7 +41,7 @@ def npu() -> TargetDescription:
 
 
 def cpu() -> TargetDescription:
-    """Return the targets for processors: this processor, and targets in :mod:`odc_mlir.targets.cpu`."""
+    """Return the targets for processors: this processor, and targets in :mod:`odc_mlir.processors`."""
     return TargetDescription(
         name="cpu",
         extension="cpu",

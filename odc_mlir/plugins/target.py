@@ -14,13 +14,13 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from odc_mlir import processors
 from odc_mlir.errors import OdcError, OptionError, TargetError, UnsupportedError, did_you_mean
 from odc_mlir.formats.circle.model import EMPTY, LEFT_OUT, Model, Operator, Quantization, SubGraph, Tensor
 from odc_mlir.ops.spec import Node
 from odc_mlir.plugins import registry
 from odc_mlir.plugins.foreign import Answer, call, load, probe, texts
 from odc_mlir.plugins.registry import SUFFIX, TARGETS, PluginSource
-from odc_mlir.targets import cpu
 from odc_mlir.targets.costs import HostCosts, parse_host
 
 FLOAT = "float"
@@ -362,6 +362,6 @@ def choose(name: str) -> Chosen:
         return Chosen(name, None)
     names = ", ".join(dict.fromkeys([*known, "a .toml file", "a plugin such as npu-gen"]))
     hint = f"{did_you_mean(name, known)}use one of {names}, or install the package of this target"
-    if (flags := cpu.flags_of(name)) is not None:
+    if (flags := processors.flags_of(name)) is not None:
         hint = f"odc-compile MODEL --emit object {flags} -o FILE.o compiles for it"
     raise OptionError(f"unknown target {name!r}", hint=hint)

@@ -10,11 +10,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from odc_mlir.errors import OdcError
-from odc_mlir.plugins.foreign import Answer, load_probed
 from odc_mlir.plugins.registry import UNIVERSES, entries
+
+if TYPE_CHECKING:
+    from odc_mlir.plugins.foreign import Answer
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +41,8 @@ def _universes() -> tuple[tuple[str, str, Any], ...]:
         package, module = source.origin.partition(" ")[0], _root((source.reference or "").partition(":")[0])
         if package == "xdsl":
             continue
+        from odc_mlir.plugins.foreign import load_probed
+
         try:
             found.append((package, module, load_probed(source, f"{__name__}:describe_universe")))
         except OdcError as error:

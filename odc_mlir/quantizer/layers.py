@@ -507,8 +507,7 @@ def coverage_of(graph: Graph, shapes: list[tuple[int, ...]], names: Mapping[str,
     """Return the coverage of a quantised ``graph`` for inputs of ``shapes``. ``names``: precisions to rename."""
     coded = coded_constants(graph)
     found = Coverage()
-    shaped = HostExecutor(graph).prepare(shapes)
-    for item, node in zip(graph.nodes, shaped.nodes, strict=True):
+    for item, node in zip(graph.nodes, SpecializedGraph(graph, shapes).nodes, strict=True):
         if item.node.spec.name in CASTS:
             continue
         precision = precision_of(item, graph, coded)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
-from odc_mlir import loading, targets
+from odc_mlir import loading
 from odc_mlir.calibration.record_files import RECORDS
 from odc_mlir.calibration.recorded import Records, joined
 from odc_mlir.calibration.records import RecordStore, is_minmax, read_minmax, write_minmax
@@ -27,6 +27,7 @@ from odc_mlir.formats.quantities import model_name
 from odc_mlir.formats.samples import Samples
 from odc_mlir.frontend.export_circle import ModelFile, export_model
 from odc_mlir.ops.spec import Array
+from odc_mlir.processors import is_cpu
 from odc_mlir.quantizer.candidates import codes_brought, lost, taken_out
 from odc_mlir.quantizer.driver import Driver
 from odc_mlir.quantizer.models import limited_masks, prepare, recorded_ranges
@@ -41,7 +42,6 @@ from odc_mlir.runtime.execution.blas_threads import BlasLimit
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.recording import record
-from odc_mlir.targets.cpu import is_cpu
 from odc_mlir.transforms.quant.common import ir as quant_ir
 from odc_mlir.transforms.quant.common.given import Types, given_ranges, has_source_lines, read_given, scheme_of
 from odc_mlir.transforms.quant.quant_attach_ranges import attach_ranges
@@ -262,6 +262,8 @@ def _completed(chosen: dict[str, Any], brought: Types, module: ModuleOp) -> dict
         return chosen
     if is_cpu(target):
         return {**chosen, "target": None, "reader": chosen.get("reader") or CPU}
+    from odc_mlir import targets
+
     form = targets.load(target).weight_forms.get(chosen.get("scheme") or "")
     return {**chosen, "weights": chosen.get("weights") or form}
 

@@ -16,7 +16,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
-from odc_mlir import targets
 from odc_mlir.errors import OdcError, OptionError, UnsupportedError, did_you_mean
 from odc_mlir.formats.cache import content_digest
 from odc_mlir.formats.circle.model import Model
@@ -27,12 +26,12 @@ from odc_mlir.formats.states import States
 from odc_mlir.ops.context import BinaryCodes, Context
 from odc_mlir.ops.registry import CustomOps, default_custom_ops
 from odc_mlir.ops.spec import Array
+from odc_mlir.processors import HERE, is_cpu
 from odc_mlir.quantizer.policy.declarations import takes_options
 from odc_mlir.runtime.execution.graph import Graph, build_graph, linked_files
 from odc_mlir.runtime.execution.team import MAX_THREADS
 from odc_mlir.runtime.execution.units import require_kernels
 from odc_mlir.runtime.package import Package, holds_model, model_of
-from odc_mlir.targets.cpu import HERE, is_cpu
 
 if TYPE_CHECKING:
     from odc_mlir.plugins.target import Chosen
@@ -378,6 +377,8 @@ def compile(
 
 def _plugin_for(target: str) -> Chosen | None:
     """Return the plugin for ``target``, or None if this process compiles for it. Raises OptionError."""
+    from odc_mlir import targets
+
     if target in targets.names() or target.endswith(".toml"):
         return None
     from odc_mlir.plugins.target import choose

@@ -18,14 +18,10 @@ from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.package import PackageFiles, is_package, read_package, write_package
 from odc_mlir.formats.plan import Plan
 from odc_mlir.formats.quantities import model_name
-from odc_mlir.isa.assembly import read_listing
-from odc_mlir.isa.container import write as write_container
 from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import Shape, TensorInfo, Trait
-from odc_mlir.runtime.devices import open_device
-from odc_mlir.runtime.devices.base import runs_code
+from odc_mlir.processors import is_cpu
 from odc_mlir.runtime.execution.graph import Graph, build_graph
-from odc_mlir.targets.cpu import is_cpu
 
 if TYPE_CHECKING:
     from odc_mlir.runtime.execution.executor import Executor, Shapes
@@ -100,6 +96,9 @@ class Package:
 
         Raises PackageError for an unknown segment, and for text that cannot be assembled.
         """
+        from odc_mlir.isa.assembly import read_listing
+        from odc_mlir.isa.container import write as write_container
+
         data = program if isinstance(program, bytes) else write_container(read_listing(program))
         return Package(self.files.with_segment(file, data), name=self.name)
 
@@ -181,6 +180,9 @@ class Package:
 
     def distrust(self) -> str | None:
         """Return the reason why machine code of the package needs consent to run, or None."""
+        from odc_mlir.runtime.devices import open_device
+        from odc_mlir.runtime.devices.base import runs_code
+
         if self.plan is None or not runs_code(open_device(self.plan.extension)):
             return None
         return trust.distrust(self.files, consent=self.trust_code, cache=self._cache)
@@ -235,6 +237,8 @@ class Package:
         Raises errors for changed segments and untrusted machine code. ``trust_code`` and ``cache``: as for the package.
         ``options``: see :class:`~odc_mlir.runtime.execution.plan.PlanExecutor`.
         """
+        from odc_mlir.runtime.devices import open_device
+        from odc_mlir.runtime.devices.base import runs_code
         from odc_mlir.runtime.execution.plan import PlanExecutor
 
         def recompile(shapes: Shapes) -> Executor:

@@ -23,12 +23,12 @@ from odc_mlir.formats.plan import Plan
 from odc_mlir.plugins import registry
 from odc_mlir.plugins.foreign import contained
 from odc_mlir.plugins.target import Chosen, choose
+from odc_mlir.processors import HERE
 from odc_mlir.runtime.devices import MissingDevice, open_device
 from odc_mlir.runtime.devices.base import ExaminingDevice, runs_code
 from odc_mlir.runtime.execution.plan import check_plan
 from odc_mlir.runtime.execution.units import require_kernels
 from odc_mlir.runtime.package import Package
-from odc_mlir.targets.cpu import HERE
 
 
 class PackageState(StrEnum):

@@ -14,7 +14,7 @@ import stat
 import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache, cached_property, lru_cache, reduce
-from importlib import resources
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_type_hints
 
 from odc_mlir.errors import TargetError, parsing
@@ -34,6 +34,7 @@ TRUTH_TYPE = "bool"
 NUMBER_TYPES = tuple(name for name in ELEMENT_BYTES if name not in (*ELEMENT_TYPES, TRUTH_TYPE))
 """Element types of results that are indices, not codes."""
 
+_FOLDER = Path(__file__).parent
 _MAX_FILE_BYTES = 1 << 20
 
 
@@ -165,15 +166,14 @@ class Target:
 @cache
 def names() -> tuple[str, ...]:
     """Return the names of the shipped targets."""
-    files = resources.files(__name__).iterdir()
-    return tuple(sorted(f.name.removesuffix(".toml") for f in files if f.name.endswith(".toml")))
+    return tuple(sorted(file.stem for file in _FOLDER.glob("*.toml")))
 
 
 def load(target: str | os.PathLike[str]) -> Target:
     """Load the target with this name or file. Raises TargetError."""
     text = str(target)
     if text in names():
-        return parse((resources.files(__name__) / f"{text}.toml").read_text("utf-8"), text)
+        return parse((_FOLDER / f"{text}.toml").read_text("utf-8"), text)
     if not text.endswith(".toml"):
         raise TargetError(f"unknown target {text!r}", hint=f"use one of {', '.join(names())}, or a .toml file")
     try:

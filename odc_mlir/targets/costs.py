@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import tomllib
 from collections.abc import Collection, Mapping
-from importlib import resources
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -89,7 +89,7 @@ def load_host(name: str, location: str) -> HostCosts:
 
 
 def _shipped(key: str, folder: str, name: str, location: str) -> dict[str, Any]:
-    files = {file.name: file for file in (resources.files(__package__) / folder).iterdir()}
+    files = {file.name: file for file in (Path(__file__).parent / folder).iterdir()}
     if f"{name}.toml" not in files:
         known = ", ".join(sorted(file.removesuffix(".toml") for file in files if file.endswith(".toml")))
         raise TargetError(f"key {key!r} names {name!r}, known: {known}", location=location)

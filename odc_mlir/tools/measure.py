@@ -90,9 +90,9 @@ class Run:
 
         None if nothing is compiled, if the target has no cost model, or if shapes differ from the compiled shapes.
         """
+        from odc_mlir.processors import is_cpu
         from odc_mlir.runtime.execution.plan import PlanExecutor
         from odc_mlir.runtime.reporting.report import modelled_inference
-        from odc_mlir.targets.cpu import is_cpu
 
         executor = self.executor
         fixed = [tuple(1 if dim is None else dim for dim in info.shape or ()) for info in executor.graph.input_infos()]

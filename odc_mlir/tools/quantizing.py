@@ -199,8 +199,8 @@ def precision_flags(choices: Mapping[str, Any], file: str | None) -> list[str]:
 
 def _target_of_environment() -> str | None:
     from odc_mlir import targets
+    from odc_mlir.processors import is_cpu
     from odc_mlir.runtime.auto.aim import AUTO
-    from odc_mlir.targets.cpu import is_cpu
 
     name = os.environ.get("ODC_TARGET", "").strip()
     if name in ("", AUTO):

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from odc_mlir.errors import ModelError, OptionError
 from odc_mlir.isa.fields import ACCUMULATOR_BITS, LARGEST_WIDE_FACTOR
 from odc_mlir.numerics.fixed import round_half_away
-from odc_mlir.numerics.lstm import CELL_EXPONENTS
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import QuantParams
 from odc_mlir.quantizer.policy.declarations import CPU
@@ -211,6 +210,8 @@ def activation_params(least: float, most: float, dtype: str, *, symmetric: bool)
 
 def cell_state_params(least: float, most: float) -> QuantParams:
     """Return parameters of an int16 cell state with these final extremes: a power of two, zero point 0."""
+    from odc_mlir.numerics.lstm import CELL_EXPONENTS
+
     magnitude = 2 * max(abs(least), abs(most))  # the state may have been larger within a run
     exponent = math.ceil(math.log2(magnitude)) - 15 if magnitude else CELL_EXPONENTS[0]
     return QuantParams((math.ldexp(1.0, min(max(exponent, CELL_EXPONENTS[0]), CELL_EXPONENTS[-1])),), (0,))

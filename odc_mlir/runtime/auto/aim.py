@@ -16,10 +16,10 @@ from odc_mlir.ops.spec import Trait
 from odc_mlir.plugins import registry
 from odc_mlir.plugins.foreign import Answer, fingerprint, probe
 from odc_mlir.plugins.target import Chosen, RuleTable, TargetDescription, choose, rules_reason
+from odc_mlir.processors import HERE
 from odc_mlir.runtime.devices import attached, device_facts
 from odc_mlir.runtime.execution.executor import Executor, HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, build_graph
-from odc_mlir.targets.cpu import HERE
 
 _CUSTOM = "CUSTOM"
 

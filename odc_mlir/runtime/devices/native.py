@@ -10,6 +10,7 @@ from functools import partial
 
 import numpy as np
 
+from odc_mlir import processors
 from odc_mlir.codegen.loading import LoadedObject
 from odc_mlir.codegen.machine import (
     BROKEN,
@@ -27,7 +28,6 @@ from odc_mlir.ops.spec import Array, numpy_dtype
 from odc_mlir.runtime.devices.base import DeviceResult
 from odc_mlir.runtime.execution.team import Team
 from odc_mlir.runtime.execution.units import DirectRun, Step, Values
-from odc_mlir.targets import cpu
 
 _LARGE_BYTES = 1 << 16  # size from which the system's new memory costs more than a copy
 _UNUSED = 2  # references to memory that nobody holds: of its aligned part in the pool, and of an argument
@@ -187,14 +187,14 @@ class NativeDevice:
 
     def attached(self) -> Sequence[str]:
         """Return this processor if the code generator is installed."""
-        return (cpu.HERE,) if has_code_generator() else ()
+        return (processors.HERE,) if has_code_generator() else ()
 
     def examine(self, data: bytes, plan: Plan, machine: str | None) -> str | None:
         """Check architecture, features of the processor and the checksum."""
         target, triple, features = read_stamps(data)
         if (reason := why_not_known_here(triple.partition("-")[0], features)) is not None:
             return f"it was compiled for {target}: {reason}"
-        if machine not in (None, cpu.HERE, target):
+        if machine not in (None, processors.HERE, target):
             return f"it was compiled for {target}, not for {machine}"
         if not has_code_generator():
             return f"the package {EXTRA}, which loads it, is not installed; {HINT}"

@@ -40,7 +40,7 @@ from odc_mlir.dialects.native_attributes import CONSTANTS
 from odc_mlir.dialects.odc import SegmentOp, YieldOp, lowered_symbols
 from odc_mlir.legality import ConversionTarget
 from odc_mlir.ops.spec import TensorInfo
-from odc_mlir.targets.cpu import CpuTarget
+from odc_mlir.processors import CpuTarget
 from odc_mlir.transforms.common.conversion import LoweringPattern, apply_conversion
 from odc_mlir.transforms.common.placement import main_function
 from odc_mlir.transforms.common.rewriting import PatternPass

@@ -40,9 +40,10 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from odc_mlir.dialects.circle import ConstOp, NoneOp
+from odc_mlir.dialects.npu import TENSOR_OPS
 from odc_mlir.dialects.npu_program import create_programs, programs
-from odc_mlir.dialects.odc import SegmentOp
-from odc_mlir.legality import NPU_TENSORS
+from odc_mlir.dialects.odc import SegmentOp, YieldOp
+from odc_mlir.legality import ConversionTarget
 from odc_mlir.transforms.common.conversion import LoweringPattern, apply_conversion
 from odc_mlir.transforms.common.rewriting import PatternPass
 from odc_mlir.transforms.npu import lowering
@@ -78,5 +79,6 @@ class ConvertCircleToNpuPass(PatternPass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         create_programs(op, [item for item in op.walk() if isinstance(item, SegmentOp)])
         patterns = [kind() for kind in self.patterns()]
+        target = ConversionTarget(self.name, (*(kind.name for kind in TENSOR_OPS), YieldOp.name))
         for program in programs(op).values():
-            apply_conversion(ctx, program.body, NPU_TENSORS, patterns)
+            apply_conversion(ctx, program.body, target, patterns)

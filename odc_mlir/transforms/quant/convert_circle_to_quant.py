@@ -141,18 +141,19 @@ class Casts:
 
     def of(self, value: SSAValue, codes: conversion.QuantizedElement | None, rewriter: PatternRewriter) -> SSAValue:
         """Return ``value`` with the element type ``codes`` (None: float32), after a cast if the type differs."""
-        wanted = tensor_type("float32", tensor_facts(value.type).shape) if codes is None else codes.type_for(value)
-        if wanted == value.type:
+        facts, wanted = tensor_facts(value.type), ("float32", None) if codes is None else (codes.dtype, codes.params)
+        if (facts.dtype, facts.quant, facts.record) == (*wanted, None):
             return value
-        if (value, wanted) not in self.made:
-            cast = UnrealizedConversionCastOp.get([value], [wanted])
+        type = tensor_type(wanted[0], facts.shape, wanted[1])
+        if (value, type) not in self.made:
+            cast = UnrealizedConversionCastOp.get([value], [type])
             named(cast, value_name(value))
             # Casts of a value are in the order of the uses of the casts.
             place = InsertPoint.after(self.last[value]) if value in self.last else behind(value)
             rewriter.insert(cast, place)
             self.last[value] = cast
-            self.made[value, wanted] = cast.results[0]
-        return self.made[value, wanted]
+            self.made[value, type] = cast.results[0]
+        return self.made[value, type]
 
 
 @dataclass

@@ -11,7 +11,7 @@ from odc_mlir.plugins.registry import OWN_ENTRIES
 
 pytestmark = pytest.mark.xdist_group("source")  # one process parses all files
 
-FACTS = frozenset({"errors", "isa", "formats", "targets", "numerics", "ops"})
+FACTS = frozenset({"errors", "isa", "formats", "targets", "processors", "numerics", "ops"})
 IR = FACTS | {"support", "dialects"}
 
 # Room (top-level module or folder of the package) -> what it may import. The whole import rule is this table.
@@ -20,6 +20,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "process_limits": frozenset(),
     "numerics": frozenset({"errors"}),
     "targets": frozenset({"errors", "isa"}),
+    "processors": frozenset({"errors"}),
     "ops": frozenset({"errors"}),
     "isa": frozenset({"errors"}),
     "formats": frozenset({"errors", "ops"}),
@@ -30,7 +31,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "pages": frozenset({"errors", "formats"}),
     "simulator": frozenset({"errors", "isa", "targets", "numerics"}),
     # Object code for processors and loading it: knows no IR, so that the runtime can use it.
-    "codegen": frozenset({"errors", "targets"}),
+    "codegen": frozenset({"errors", "processors"}),
     "runtime": FACTS
     | {"simulator", "plugins", "calibration", "quantizer.policy", "codegen", "pages", "process_limits"},
     # Only the plugins of our own compilers import them, in the process that a plugin runs in; our own targets name

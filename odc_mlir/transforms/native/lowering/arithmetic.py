@@ -17,10 +17,10 @@ from odc_mlir.numerics.fixed import Requantizer, WideRequantizer, real_bounds
 from odc_mlir.numerics.reduction import mean_params, sum_params
 from odc_mlir.ops.dtypes import CODE_DTYPES
 from odc_mlir.ops.spec import Node
+from odc_mlir.processors import CpuTarget
 from odc_mlir.runtime.kernels.common import activation_codes, fused_activation, scale_of
 from odc_mlir.runtime.kernels.matrix import code_parameters
 from odc_mlir.runtime.kernels.sums import Hybrid, accumulation
-from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.native.kernels.registry import LANES
 from odc_mlir.transforms.native.kernels.windows import FIELDS, WIDE_FIELDS
 from odc_mlir.transforms.native.lowering.moves import Windows, padded_input, repeated_channels

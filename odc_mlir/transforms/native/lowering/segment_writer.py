@@ -32,7 +32,7 @@ from odc_mlir.dialects.native_attributes import KERNEL, OPTIONS
 from odc_mlir.errors import UnsupportedError
 from odc_mlir.formats.native_segment import ALIGNMENT_BYTES, SLACK_BYTES
 from odc_mlir.ops.spec import Node, TensorInfo
-from odc_mlir.targets.cpu import CpuTarget
+from odc_mlir.processors import CpuTarget
 from odc_mlir.transforms.common.conversion import LoweringPattern
 from odc_mlir.transforms.native.kernels.loops import BYTES, STORED, WORDS, Loops, buffer
 from odc_mlir.transforms.native.kernels.registry import Kernel, find_kernel

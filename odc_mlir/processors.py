@@ -1,4 +1,4 @@
-"""Processors as data: one TOML file per kind of machine in ``cpus``.
+"""Processors as data: one TOML file per kind of machine in ``targets/cpus``.
 
 ``cpu`` is this machine, with the best description for the features of the processor.
 """
@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import tomllib
 from collections.abc import Collection
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from odc_mlir.errors import TargetError
@@ -17,7 +16,7 @@ from odc_mlir.errors import TargetError
 HERE = "cpu"
 """Name of the machine of this process."""
 
-_FOLDER = "cpus"
+_FOLDER = Path(__file__).parent / "targets" / "cpus"
 _TRIPLE = r"(thumb|arm|aarch64|riscv|x86_64|i[3-6]86)[\w.]*(-[\w.]+){2,3}"
 _TRIPLES = (
     (r"cortex-m(0|0plus|1)", "thumbv6m"),
@@ -63,8 +62,7 @@ def is_cpu(target: str) -> bool:
 
 def names() -> tuple[str, ...]:
     """Return the names of the shipped descriptions."""
-    files = (resources.files("odc_mlir.targets") / _FOLDER).iterdir()
-    return tuple(sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml")))
+    return tuple(sorted(file.stem for file in _FOLDER.glob("*.toml")))
 
 
 def flags_of(name: str) -> str | None:
@@ -81,9 +79,9 @@ def load(name: str) -> CpuTarget:
         flags = flags_of(name)
         hint = f"use {HERE}, or one of {', '.join(names())}" if flags is None else f"use {flags}"
         raise TargetError(f"unknown processor {name!r}", hint=hint)
-    document: dict[str, Any] = tomllib.loads(
-        (resources.files("odc_mlir.targets") / _FOLDER / f"{name}.toml").read_text("utf-8")
-    )
+    import tomllib
+
+    document: dict[str, Any] = tomllib.loads((_FOLDER / f"{name}.toml").read_text("utf-8"))
     return CpuTarget(**document | {key: tuple(document[key]) for key in ("features", "tuning")})
 
 
