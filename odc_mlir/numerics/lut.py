@@ -9,13 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.numerics.fixed import code_range, round_half_away
-from odc_mlir.numerics.pieces import FEW_ELEMENTS, in_pairs, in_pieces
+from odc_mlir.numerics.pieces import in_pairs, in_pieces
 
 Function = Callable[[NDArray[Any]], NDArray[Any]]
 
 
-_INDEX, _NARROW_INDEX = np.dtype(np.intp), np.dtype(np.uint16)
-_EIGHT = {dtype: np.array(8, dtype) for dtype in (_INDEX, _NARROW_INDEX)}
+_EIGHT = np.array(8, np.uint16)
 
 TABLE_16_THRESHOLD = 1 << 17  # least number of elements for a table of 65536 codes or pairs
 
@@ -32,31 +31,18 @@ def tabulate(function: Function, dtype: str | np.dtype[Any]) -> NDArray[Any]:
     return function(codes_by_bits(dtype))
 
 
-def tabulate_pairs(function: Callable[..., NDArray[Any]], a: np.dtype[Any], b: np.dtype[Any]) -> NDArray[Any]:
-    """Return the table of a function of two 8-bit codes, with index ``256 * a + b`` modulo 65536."""
-    first, second = codes_by_bits(a)[:, None], codes_by_bits(b)[None, :]
-    results = function(first, second)
-    table = np.empty(1 << 16, results.dtype)
-    table[_pair_index(first, second, _NARROW_INDEX)] = results
-    return table
+def tabulate_pairs(function: Callable[..., NDArray[Any]], a: np.dtype[Any], rows: NDArray[Any]) -> NDArray[Any]:
+    """Return the table of a function of 8-bit codes of type ``a`` and codes ``rows``: 256 entries for each row."""
+    return np.ascontiguousarray(function(codes_by_bits(a)[np.newaxis, :], rows.reshape(-1, 1))).reshape(-1)
 
 
-def apply_pairs(table: NDArray[Any], a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
-    """Return entries of a table of pairs for 8-bit codes ``a`` and ``b``, which broadcast."""
+def apply_pairs(table: NDArray[Any], a: NDArray[Any], rows: NDArray[Any]) -> NDArray[Any]:
+    """Return entries of a table of pairs for 8-bit codes ``a`` and 8-bit numbers of ``rows``, which broadcast."""
 
-    if a.size <= FEW_ELEMENTS and b.size <= FEW_ELEMENTS:
-        return np.asarray(table.take(_pair_index(a, b, _INDEX)))  # negative indices count from the end
+    def look_up(a: NDArray[Any], rows: NDArray[Any]) -> NDArray[Any]:
+        return np.asarray(table.take(a.view(np.uint8) + (rows.view(np.uint8).astype(np.uint16) << _EIGHT)))
 
-    def look_up(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
-        return np.asarray(table.take(_pair_index(a, b, _NARROW_INDEX)))
-
-    return in_pairs(look_up, a, b, table.dtype)
-
-
-def _pair_index(a: NDArray[Any], b: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    index = a.astype(dtype)
-    index <<= _EIGHT[dtype]
-    return np.asarray(index + b.astype(dtype))
+    return in_pairs(look_up, a, rows, table.dtype)
 
 
 def real_table(

@@ -17,7 +17,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, SSAValue
 
 from odc_mlir import pipelines
-from odc_mlir.dialects.circle import CircleOp, ConstOp
+from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.errors import OptionError
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import Array, QuantParams, TensorInfo, Trait
@@ -222,8 +222,6 @@ def _traced_back(values: Sequence[SSAValue], goes_through: Callable[[CircleOp], 
 
 # Limit on the samples for refining codes: further samples hardly change the moments of inputs.
 MOST_REFINING = 64
-# Limit on the bytes of constants in the cache of unrefined candidates: many candidates differ only in refined codes.
-_MOST_KEPT = 64 << 20
 
 
 class CandidateBuilder:
@@ -236,8 +234,8 @@ class CandidateBuilder:
         self._context = make_context()
         self.given: dict[str, Attribute] = {}  # types requested for the last model, by tensor name
         self._found: dict[tuple[Any, ...], tuple[Statistics, Mapping[str, Range]]] = {}  # keyed by id and options
-        # Candidates with unrefined codes, and sizes in bytes, keyed by recipe and by ids of model and statistics.
-        self._unrefined: dict[tuple[Any, ...], tuple[Statistics, models.Candidate, int]] = {}
+        # Last candidates with unrefined codes, keyed by recipe and by ids of model and statistics.
+        self._unrefined: dict[tuple[Any, ...], tuple[Statistics, models.Candidate]] = {}
 
     def add_samples(self, samples: Sequence[Sequence[Array]]) -> bool:
         """Add samples for refining codes. Return False if there are enough samples already."""
@@ -283,15 +281,12 @@ class CandidateBuilder:
         """Return the candidate with every constant rounded to the nearest code, from the cache or newly built."""
         recipe = replace(recipe, rounding=False, correction=False)
         key = (id(model), id(statistics), recipe)
-        if key in self._unrefined:
-            self._unrefined[key] = self._unrefined.pop(key)  # mark as most recently used
-        else:
-            made = self._rounded(model, recipe, statistics)
-            size = sum(op.blob.size for op in made.module.walk() if isinstance(op, ConstOp))
-            self._unrefined[key] = statistics, made, size
-            while len(self._unrefined) > 1 and sum(kept[-1] for kept in self._unrefined.values()) > _MOST_KEPT:
-                del self._unrefined[next(iter(self._unrefined))]
-        return self._unrefined[key][1]
+        most_kept = 5  # many candidates differ only in refined codes; rows and halves ask for the last five at most
+        found = self._unrefined.pop(key, None) or (statistics, self._rounded(model, recipe, statistics))
+        self._unrefined[key] = found  # the most recently used is last
+        if len(self._unrefined) > most_kept:
+            del self._unrefined[next(iter(self._unrefined))]
+        return found[1]
 
     def _rounded(self, model: models.FloatModel, recipe: models.Recipe, statistics: Statistics) -> models.Candidate:
         module = model.module.clone()

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from odc_mlir.calibration.recorded import FEW_RUNS, amount
 from odc_mlir.errors import OptionError
+from odc_mlir.formats.one import read as read_visq
 from odc_mlir.quantizer.evaluator import Evaluator
 from odc_mlir.quantizer.help import HelpSearch
 from odc_mlir.quantizer.models import Candidate, FloatModel, layer_names, layers_of, precisions_in
@@ -81,9 +82,7 @@ class Driver:
         file = self.options.visq_file
         if file is None:
             return None
-        from odc_mlir.formats import one
-
-        metric, errors = one.read(file)
+        metric, errors = read_visq(file)
         if errors.keys().isdisjoint(layer_names(self.base.module)):
             raise OptionError("the file has no error of a layer of the optimised model", location=file)
         return metric, errors

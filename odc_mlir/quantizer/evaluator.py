@@ -403,10 +403,7 @@ class Evaluator:
 # Confidence intervals.
 
 _DRAWS = 1000  # of which 25 lie beyond each end of a 95 % interval: fewer would leave the ends to chance
-_FEWEST = 2  # minimum number of different samples
 _NORMAL = 1.96  # standard errors of a 95 % interval
-# With fewer samples than _KNOWING, errors are multiplied by this power of _KNOWING / samples: the tail is hardly known.
-_KNOWING, _FEW = 48, 1.5
 
 Reals = NDArray[np.float64]
 Outputs = Sequence[Sequence[Array]]
@@ -426,7 +423,7 @@ def intervals_of(
     ``measured``: the verdict's measures, which lie within the intervals. ``judged``: measures of models built without
     the samples, if different. ``itself``: measures of the model itself. ``ends``: ranges of the model's outputs.
     """
-    if min(len(measured.reals), reference.measurable) < _FEWEST:
+    if min(len(measured.reals), reference.measurable) < 2:
         return {}
     judged = measured if judged is None else judged
     numbers = [number for number, outputs in enumerate(reference.outputs) if is_measurable(outputs)]
@@ -497,7 +494,6 @@ class _Draws:
         weights /= weights.sum(axis=1, keepdims=True)
         self._seen, self._rest = weights[:, :-1], weights[:, -1]
         self._odds = self._random.random(_DRAWS)
-        self._factor = max(1.0, _KNOWING / count) ** _FEW
 
     def spans(self, values: Sequence[Array], count: int, spans: Reals) -> Reals:
         """Draw the ranges of ``count`` samples, given the ``spans`` of the judged samples."""
@@ -518,18 +514,18 @@ class _Draws:
         ordered = np.sort(errors[errors > 0])[::-1]
         if not ordered.size:
             return np.asarray(np.minimum(half, most))
-        tail = min(ordered.size // 2, math.ceil(math.sqrt(_KNOWING * ordered.size) / 2))
+        tail = min(ordered.size // 2, math.ceil(math.sqrt(12 * ordered.size)))  # half of up to 48 errors
         logs = float(np.log(ordered[:tail] / ordered[tail]).sum())
         prior, weight = 1.0, 2.0  # prior of the tail index, and its weight as a number of errors
         index = (logs + power * prior * weight) / (tail + weight)
         largest = float(ordered[0])
-        beyond = np.maximum(self._factor**power * largest * self._odds**-index, half)
+        beyond = np.maximum(largest * self._odds**-index, half)
         return np.asarray(np.minimum(beyond, max(most, largest)))
 
     def cut_off(self, values: Sequence[Array], ends: Interval | None) -> _CutOff | None:
         """Draw unseen values that exceed all ``values`` and the ``ends`` of an output's range."""
         rows = [np.asarray(value, np.float64) for value in values if value.size and np.isfinite(value).all()]
-        if ends is None or len(rows) < _FEWEST:
+        if ends is None or len(rows) < 2:
             return None
         extremes = np.array([(-row.min(), row.max()) for row in rows])
         lost, power = np.zeros(_DRAWS), np.zeros(_DRAWS)

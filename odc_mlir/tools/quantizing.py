@@ -198,12 +198,14 @@ def precision_flags(choices: Mapping[str, Any], file: str | None) -> list[str]:
 
 
 def _target_of_environment() -> str | None:
+    name = os.environ.get("ODC_TARGET", "").strip()
+    if not name:
+        return None
     from odc_mlir import targets
     from odc_mlir.processors import is_cpu
     from odc_mlir.runtime.auto.aim import AUTO
 
-    name = os.environ.get("ODC_TARGET", "").strip()
-    if name in ("", AUTO):
+    if name == AUTO:
         return None
     try:
         if not is_cpu(name):

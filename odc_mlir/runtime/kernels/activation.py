@@ -91,10 +91,10 @@ def prelu(node: Node) -> Execute:
     if out.dtype in FLOATS:
 
         def few(x: Array, alpha: Array) -> Array:
-            return np.where(x >= 0, x, x * alpha)
+            return choose(x >= 0, x, x * alpha)
 
         def compute(x: Array, alpha: Array) -> Array:
-            return in_pairs(lambda x, alpha: choose(x >= 0, x, x * alpha), x, alpha, dtype)
+            return in_pairs(few, x, alpha, dtype)
 
     else:
         x, alpha = scale_of(node, node.operand(0)), scale_of(node, node.operand(1))

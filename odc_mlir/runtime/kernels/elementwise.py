@@ -79,15 +79,22 @@ def plain(node: Node, function: np.ufunc) -> Execute:
 
 
 def coded_pairs(node: Node, compute: Compute) -> Compute:
-    """Return ``compute`` for codes: a table of all pairs of 8-bit codes replaces it after enough computations."""
-    a, b = node.operand(0).info.numpy, node.operand(1).info.numpy
-    if a.itemsize > 1 or b.itemsize > 1:
+    """Return ``compute`` for codes: a table of 8-bit codes replaces it after enough computations.
+
+    The table has a row for each code of the second operand or, if this is a small constant, for each of its elements.
+    """
+    a, second = node.operand(0).info.numpy, node.operand(1)
+    if a.itemsize > 1 or second.info.numpy.itemsize > 1:
         return compute
-    later = LaterTable(lambda: lut.tabulate_pairs(compute, a, b))
+    codes = lut.codes_by_bits(second.info.numpy)
+    is_small = second.is_const and 0 < second.array().size <= codes.size
+    rows = second.array() if is_small else codes
+    numbers = np.arange(rows.size, dtype=np.uint8).reshape(rows.shape) if is_small else None
+    later = LaterTable(lambda: lut.tabulate_pairs(compute, a, rows), lut.TABLE_16_THRESHOLD * rows.size // codes.size)
 
     def look_up(a: Array, b: Array) -> Array:
         table = later.after(max(a.size, b.size))
-        return compute(a, b) if table is None else lut.apply_pairs(table, a, b)
+        return compute(a, b) if table is None else lut.apply_pairs(table, a, b if numbers is None else numbers)
 
     return look_up
 

@@ -35,10 +35,10 @@ _CALL_ELEMENTS = 1 << 12
 
 
 class LaterTable(Generic[Table]):
-    """A table of 65,536 entries, created as soon as direct computations have cost as much as creating a table."""
+    """A table of many entries, created as soon as ``least`` elements were computed directly, which cost as much."""
 
-    def __init__(self, make: Callable[[], Table]) -> None:
-        self._make = make
+    def __init__(self, make: Callable[[], Table], least: int = lut.TABLE_16_THRESHOLD) -> None:
+        self._make, self._least = make, least
         self._table: Table | None = None
         self._seen = 0
 
@@ -46,7 +46,7 @@ class LaterTable(Generic[Table]):
         """Count ``elements`` more. Return the table, or None while direct computations are cheaper."""
         if self._table is None:
             self._seen += elements + _CALL_ELEMENTS
-            if self._seen >= lut.TABLE_16_THRESHOLD:
+            if self._seen >= self._least:
                 self._table = self._make()
         return self._table
 

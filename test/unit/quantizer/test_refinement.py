@@ -20,7 +20,7 @@ from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.frontend.import_circle import import_model
-from odc_mlir.quantizer import candidates, refinement
+from odc_mlir.quantizer import refinement
 from odc_mlir.quantizer.candidates import CandidateBuilder
 from odc_mlir.quantizer.execution import Stepper, most_at_once, run_in_batches
 from odc_mlir.quantizer.models import Recipe, prepare
@@ -313,11 +313,8 @@ def test_cells_are_their_products_with_inputs_and_states() -> None:
     np.testing.assert_array_equal(seen[1:], states[:-1])
 
 
-@pytest.mark.parametrize("room", [None, 0])
-def test_candidates_are_the_same_whichever_were_built_before(room: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those without refined codes are kept while there is room."""
-    if room is not None:
-        monkeypatch.setattr(candidates, "_MOST_KEPT", room)
+@pytest.mark.parametrize("others", [1, 6])  # the last five without refined codes are kept
+def test_candidates_are_the_same_whichever_were_built_before(others: int) -> None:
     module, given = squeeze_excite()
     model = prepare(module)
     model.records = record(HostExecutor(model.graph), given)
@@ -327,8 +324,8 @@ def test_candidates_are_the_same_whichever_were_built_before(room: int | None, m
         return bytes(write_model(export_model(made.module)))
 
     one, anew = (CandidateBuilder(make_options(scheme="int8"), given) for _ in range(2))
-    files = [built(one, *recipe) for recipe in ((0.0,), (0.1,), (0.0,))]
-    assert files[0] == files[2] != files[1]
+    files = [built(one, headroom) for headroom in (0.0, *(0.1 * number for number in range(1, others + 1)), 0.0)]
+    assert files[0] == files[-1] != files[1]
     assert built(one, 0.1, rounding=True) == built(anew, 0.1, rounding=True) != files[1] == built(one, 0.1)
 
 
