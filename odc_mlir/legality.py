@@ -1,8 +1,7 @@
 """Legality: one table of legal operations and constraints for every stage, and targets of conversions.
 
 Verifiers of operations do not depend on the stage. This table adds rules for each stage. For example, no buffer has an
-address before ``npu-alloc``, and no operation of an earlier level remains after a lowering. The quantiser checks its
-stages without the dialect of the NPU, so only constraints on programs import it.
+address before ``npu-alloc``, and no operation of an earlier level remains after a lowering.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ OFFSETS = (INPUT_OFFSETS, OUTPUT_OFFSETS)
 
 def no_tilings(program: ProgramOp) -> Iterator[Breach]:
     """All operations compute tensors and have no decisions about the tile buffer. Tilings are allowed."""
-    from odc_mlir.dialects.npu import TENSOR_OPS, PadOp
+    from odc_mlir.dialects.npu import TENSOR_OPS, PadOp  # the quantiser checks its stages without this dialect
     from odc_mlir.dialects.npu_tiling import PARTS, RESIDENT, SLOT_BYTES, VIEW
 
     for op in program.block.ops:

@@ -13,9 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from odc_mlir import processors
 from odc_mlir.errors import CompileError, OptionError, of_extra
-from odc_mlir.processors import CpuTarget
+from odc_mlir.processors import HERE, CpuTarget, best_for, flags_of, load
 
 EXTRA = "llvmlite"
 HINT = "pip install 'odc-mlir[native]'"
@@ -106,9 +105,9 @@ def running_architecture() -> str:
 
 def resolve(name: str) -> CpuTarget:
     """Return the processor ``name``. ``cpu`` means the best description of the running machine. Raises OdcError."""
-    if name != processors.HERE:
-        return processors.load(name)
-    return processors.best_for(running_architecture(), running_features())
+    if name != HERE:
+        return load(name)
+    return best_for(running_architecture(), running_features())
 
 
 @cache
@@ -117,8 +116,7 @@ def chosen(target: str, triple: str | None, name: str) -> CpuTarget:
     if triple is not None:
         return for_triple(triple, name)
     if name:
-        flags = processors.flags_of(name) or "--triple with the triple of its architecture, such as riscv32-none-elf"
-        hint = f"add {flags}"
+        hint = f"add {flags_of(name) or '--triple with the triple of its architecture, such as riscv32-none-elf'}"
         raise OptionError(f"the processor {name!r} has no triple, and code would be for this machine", hint=hint)
     return resolve(target)
 
@@ -140,7 +138,7 @@ def for_triple(triple: str, name: str) -> CpuTarget:
     # Scheduling keeps more values alive. A Cortex-M without MVE would spill values for lack of registers.
     tuning = ("-use-misched",) if re.match(r"thumbv\d+e?m\b", triple) else ()
     base = "cortex-m55" if triple.startswith("thumbv8.1m") else "generic"
-    target = replace(processors.load(base), triple=triple, cpu=name, tuning=tuning)
+    target = replace(load(base), triple=triple, cpu=name, tuning=tuning)
     if str(target_machine(target).target_data).startswith("E"):
         hint = "use a little-endian triple such as thumbv7em-none-eabi"
         raise OptionError(f"{triple} is big-endian; native code supports little-endian processors only", hint=hint)

@@ -85,11 +85,6 @@ def signal_and_noise(expected: Array, found: Array, counts: bool = False) -> tup
     """Return signal and noise of the finite expected values. If ``counts``, the numbers of all and of wrong values."""
     if counts or expected.dtype.kind not in "biuf":
         return float(expected.size), float(np.count_nonzero(expected != found))
-    a, b = expected.astype(np.float64), found.astype(np.float64)
-    with np.errstate(over="ignore", invalid="ignore"):
-        noise = float(np.square(a - b).sum())
-    if math.isfinite(noise):  # as are all values
-        return float(np.square(a).sum()), noise
     a, b = finite_pairs(expected, completed(expected, found)[0])
     return float(np.square(a).sum()), float(np.square(a - b).sum())
 

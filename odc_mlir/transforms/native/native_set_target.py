@@ -13,10 +13,9 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
-from odc_mlir import processors
 from odc_mlir.dialects.odc import TARGET, TargetAttr, TargetChoice, target_of
 from odc_mlir.errors import CompileError
-from odc_mlir.processors import CpuTarget
+from odc_mlir.processors import CpuTarget, load
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class NativeSetTargetPass(ModulePass):
     """Name of a shipped description of a processor."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        op.attributes[TARGET] = TargetAttr(TargetChoice(processors.load(self.target).name))
+        op.attributes[TARGET] = TargetAttr(TargetChoice(load(self.target).name))
 
 
 def machine_of(module: ModuleOp) -> CpuTarget:
@@ -37,4 +36,4 @@ def machine_of(module: ModuleOp) -> CpuTarget:
     choice = target_of(module)
     if choice is None:
         raise CompileError("no processor is chosen", hint="run native-set-target first")
-    return processors.load(choice.target)
+    return load(choice.target)
