@@ -239,7 +239,10 @@ def test_batches_of_running_statistics_of_none_are_normalised_by_their_own() -> 
 def test_inputs_that_the_program_changes_and_branches_are_refused_with_a_remedy() -> None:
     for function, text in (
         (lambda m, x: x.add_(1), r"the program changes its input 'inputs?_0'; change a clone of it"),
-        (lambda m, x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)), r"cond at \S*test_import.py:\d+: .*torch\.where"),
+        (
+            lambda m, x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)),
+            r"cond at \S*test_import.py:\d+: .*torch.where",
+        ),
     ):
         with pytest.raises(UnsupportedError, match=text):
             odc_mlir.from_torch(Fn(function), torch.ones(3))
