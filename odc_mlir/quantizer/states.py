@@ -362,13 +362,26 @@ def _sole(pairs: Sequence[StatePair]) -> tuple[StatePair, ...]:
 def like_states(
     graph: Graph, samples: Sequence[Sequence[Array]], outputs: Sequence[Sequence[Array]]
 ) -> list[StatePair]:
-    """Return the possible pairs with similar ranges in ``samples`` and ``outputs``, or with an input of zeros."""
+    """Return a pair for each input that has a range like an output of its type in ``samples``, or is always zero.
+
+    Each output is in one pair. Most models have states in the same order in inputs and outputs, at the end of both.
+    """
     least_common = 0.5  # the part of their joint range that both must cover
-    found = []
-    for pair in possible_pairs(graph):
+    possible, alike = possible_pairs(graph)[::-1], list[StatePair]()
+    for pair in possible:
         ((output, input),) = positions([pair], graph.input_infos(), graph.output_infos())
         ends = ([values[place] for values in every] for every, place in ((outputs, output), (samples, input)))
         a, b = ((min(float(v.min()) for v in end), max(float(v.max()) for v in end)) for end in ends)
         if not any(b) or min(a[1], b[1]) - max(a[0], b[0]) > least_common * (max(a[1], b[1]) - min(a[0], b[0])):
-            found.append(pair)
-    return found
+            alike.append(pair)
+
+    def distance(pair: StatePair) -> tuple[bool, int]:
+        outputs = [other.output for other in possible if other.input == pair.input]
+        inputs = [other.input for other in possible if other.output == pair.output]
+        return pair not in alike, abs(outputs.index(pair.output) - inputs.index(pair.input))
+
+    found = dict[str, StatePair]()
+    for pair in sorted((pair for pair in possible if pair.input in {pair.input for pair in alike}), key=distance):
+        if pair.output not in {other.output for other in found.values()}:
+            found.setdefault(pair.input, pair)
+    return list(found.values())[::-1]

@@ -5,42 +5,23 @@ Small tensors of many runs are evaluated together, because each call of numpy ha
 
 from __future__ import annotations
 
-import os
-import time
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence, Sized
-from contextlib import suppress
-from itertools import islice
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from typing import Any
 
 import numpy as np
 
 from odc_mlir.calibration.gathering import TensorGatherer
-from odc_mlir.calibration.recorded import InputFacts, Records, Shapes, TensorKey, coverage, shapes_of
-from odc_mlir.errors import InputError, OdcError
-from odc_mlir.formats.cache import content_digest
-from odc_mlir.formats.circle.model import Model
-from odc_mlir.formats.circle.reader import read_model
-from odc_mlir.formats.circle.writer import write_model
-from odc_mlir.formats.package import is_package, read_package
+from odc_mlir.calibration.recorded import InputFacts, Records, TensorKey, coverage, shapes_of
+from odc_mlir.errors import InputError
 from odc_mlir.ops.spec import Array
-from odc_mlir.runtime.execution.executor import Executor, HostExecutor
-from odc_mlir.runtime.execution.graph import Graph, build_graph
+from odc_mlir.runtime.execution.executor import Executor
+from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.execution.units import Observer, Watcher
-
-if TYPE_CHECKING:  # sessions do not need these imports
-    from odc_mlir.calibration.records import RecordStore
-
-Progress = Callable[[int, int | None], None]
-"""Function that receives the number of recorded samples and the total (None: unknown)."""
 
 # Number of elements of a tensor that are evaluated together. The number is smaller for many tensors.
 _BUFFER_ELEMENTS = 1 << 18
 _ALL_BUFFERS_ELEMENTS = 1 << 23
-# Runs and seconds between writes to the store. A killed process loses the runs since the last write. Writing takes
-# longer than 100 runs of a small model.
-_RUNS_PER_APPEND = 128
-_SECONDS_PER_APPEND = 1.0
 _OTHER_MODEL = "RUN_MODEL"
 
 
@@ -121,11 +102,11 @@ class Recorder:
 
         return watch
 
-    def take(self, digest: str = "") -> Records:
-        """Return the records of the runs since the last call. ``digest``: digest of the model, if known."""
-        return self.leave(digest).records()
+    def take(self) -> Records:
+        """Return the records of the runs since the last call."""
+        return self.leave().records()
 
-    def leave(self, digest: str = "") -> Gathered:
+    def leave(self) -> Gathered:
         """Return the values of the runs since the last call. Any thread may evaluate the values."""
         slots = [
             ((graph.subgraph, graph.tensors[index].name), slot)
@@ -133,7 +114,7 @@ class Recorder:
             for index, slot in enumerate(self._slots[id(graph)])
             if slot is not None
         ]
-        found = Gathered(Records(digest, self._run - self._taken, inputs=self._facts), slots)
+        found = Gathered(Records(runs=self._run - self._taken, inputs=self._facts), slots)
         self._facts = {name: InputFacts() for name in self._facts}
         self._taken = self._run
         self._begin({key: [s and s.successor() for s in held] for key, held in self._slots.items()})
@@ -163,106 +144,28 @@ class Gathered:
         return self._records
 
 
-def record(
-    model: str | os.PathLike[str] | bytes | Model | Executor,
-    samples: Iterable[Sequence[Any]],
-    *,
-    store: RecordStore | str | os.PathLike[str] | None = None,
-    progress: Progress | None = None,
-    max_runs: int | None = None,
-    keep_state: bool = False,
-    detailed: bool = True,
-) -> Records:
-    """Run ``model`` on ``samples``, each a list of arrays in graph input order, and return the records.
+def record(executor: Executor, samples: Iterable[Sequence[Any]], *, detailed: bool = True) -> Records:
+    """Run ``executor`` on ``samples``, each a list of arrays in graph input order, and return the records.
 
-    ``model``: a model file, the bytes of a model file, an nnpackage, records, or an executor. ``max_runs`` limits the
-    number of samples. Variables and other state are reset before every sample, or only once if ``keep_state``.
-    ``store``: a store, or a path of a store, that receives records and the last raw inputs from time to time.
-    Without ``detailed``, statistics are extremes. ``findings`` of the result describe defects of the data and tensors
-    that have no values. Raises InputError if there is no sample or a sample does not fit, and other OdcErrors.
+    All state is reset before each sample. Without ``detailed``, statistics are extremes. ``findings`` of the result
+    describe defects of the data and tensors that have no values. Raises InputError if there is no sample or a sample
+    does not fit, and other OdcErrors.
     """
-    from odc_mlir.calibration.records import RecordStore
-
-    executor, digest = _opened(model)
-    if store is not None and not isinstance(store, RecordStore):
-        store = RecordStore(store, digest or None)
     recorder = Recorder(executor.graph, detailed=detailed)
-    found = Records(digest)
-    total = max_runs
-    if isinstance(samples, Sized):
-        total = len(samples) if max_runs is None else min(max_runs, len(samples))
-    executor.reset()
-    batch = _Batch(recorder, store, found)
-    try:
-        for done, sample in enumerate(islice(samples, max_runs), 1):
-            inputs = list(sample)
-            if not keep_state:
-                executor.reset()
-            batch.prepare(shapes_of(inputs))
+    found: Records | None = None
+    for _, alike in groupby(map(list, samples), shapes_of):
+        for inputs in alike:
+            executor.reset()
             recorder.run(executor, inputs)
-            batch.keep(inputs)
-            if progress is not None:
-                progress(done, total)
-    except BaseException:
-        # On failure, the store still receives earlier runs.
-        with suppress(OdcError):
-            batch.finish()
-        raise
-    batch.finish()
-    if not found.runs:
+        records = recorder.take()
+        if found is None:
+            found = records
+        else:
+            found.merge(records)
+    if found is None:
         raise InputError("there are no samples to record", hint="give at least one, preferably a hundred")
     found.findings = coverage(found, recorder.inputs, recorder.expected)
     return found
-
-
-class _Batch:
-    """Runs on inputs of the same shapes. Records of all these runs are added to ``found`` and to the store together."""
-
-    def __init__(self, recorder: Recorder, store: RecordStore | None, found: Records) -> None:
-        self._recorder, self._store, self._found = recorder, store, found
-        self._shapes: Shapes = ()
-        self._runs = 0
-        self._begun = time.monotonic()
-        self._inputs: deque[list[Array]] = deque(maxlen=0 if store is None else store.max_inputs)
-
-    def prepare(self, shapes: Shapes) -> None:
-        """Prepare for a run on inputs of ``shapes``: finish the batch if it has other shapes or must be stored."""
-        if shapes != self._shapes or (
-            self._store is not None
-            and self._runs >= _RUNS_PER_APPEND
-            and time.monotonic() - self._begun >= _SECONDS_PER_APPEND
-        ):
-            self.finish()
-            self._shapes = shapes
-
-    def keep(self, inputs: Sequence[Any]) -> None:
-        self._runs += 1
-        if self._store is not None:
-            self._inputs.append([np.array(value) for value in inputs])
-
-    def finish(self) -> None:
-        if self._runs:
-            records = self._recorder.take(self._found.digest)
-            if self._store is not None:
-                self._store.append(records, self._shapes, tuple(self._inputs))
-            found = self._found
-            if found.runs:
-                found.merge(records)
-            else:
-                found.runs, found.tensors, found.inputs = records.runs, records.tensors, records.inputs
-            self._inputs.clear()
-            self._runs = 0
-            self._begun = time.monotonic()
-
-
-def _opened(model: str | os.PathLike[str] | bytes | Model | Executor) -> tuple[Executor, str]:
-    if isinstance(model, Executor):
-        return model, ""
-    if isinstance(model, Model):
-        return HostExecutor(build_graph(model)), content_digest(write_model(model))
-    if not isinstance(model, bytes) and is_package(model):
-        model = read_package(model).model
-    return HostExecutor(build_graph(read_model(model))), content_digest(model)
 
 
 def _shown(graph: Graph) -> list[int]:

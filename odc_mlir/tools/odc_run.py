@@ -172,6 +172,7 @@ def _body(arguments: argparse.Namespace) -> None:
     from odc_mlir.formats.package import is_package
     from odc_mlir.runtime.api import open_executor
     from odc_mlir.runtime.execution.binding import bind_inputs
+    from odc_mlir.runtime.execution.plan import PlanExecutor
     from odc_mlir.runtime.package import Package
     from odc_mlir.runtime.reporting.clocks import LatencyProfile
     from odc_mlir.tools.measure import MemoryPoll, Run, describe_values
@@ -213,6 +214,10 @@ def _body(arguments: argparse.Namespace) -> None:
     memory.sample("PREPARE")
     session = session_of_settings(arguments, model, package, executor)
     run = Run(arguments, executor, samples, measurement, memory)
+    if arguments.backend == "npu" and isinstance(executor, PlanExecutor) and not run.segments:
+        text = "%s: the host runs everything, nothing is for %s (%s); quantise a float model first: %s"
+        plan, remedy = executor.plan, "--quantize uint8 --load DATA"
+        _log.warning(text, model, plan.target, next(iter(plan.host_reasons.values()), "it has no operators"), remedy)
     outputs = _run_all(run, session)
     tensors = _tensors(arguments, executor, samples)
     _write_results(run, outputs, tensors)

@@ -219,6 +219,10 @@ class Model:
     def metadata_bytes(self, name: str) -> memoryview | None:
         return next((self.buffers[buffer] for key, buffer in self.metadata if key == name), None)
 
+    def without_metadata(self, name: str) -> Model:
+        """Return a copy without the metadata ``name``."""
+        return replace(self, metadata=[entry for entry in self.metadata if entry[0] != name])
+
     def subgraph_of(self, signature: str, wrong: type[OdcError]) -> int:
         """Return the subgraph of ``signature``. Raises ``wrong`` for an unknown signature."""
         for record in self.signatures:

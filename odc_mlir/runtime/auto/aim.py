@@ -11,6 +11,7 @@ from odc_mlir.codegen.machine import HINT, has_code_generator
 from odc_mlir.errors import CacheError, OdcError, UnsupportedError
 from odc_mlir.formats import private
 from odc_mlir.formats.circle.reader import read_model
+from odc_mlir.formats.states import StatePair
 from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import Trait
 from odc_mlir.plugins import registry
@@ -40,7 +41,8 @@ class ExecutorOptions:
 class Original:
     """The loaded model: executor, bytes and digest.
 
-    ``path``: a file whose content has ``digest``, or None. ``package``: the nnpackage of the model.
+    ``path``: a file whose content has ``digest``, or None. ``package``: the nnpackage of the model. ``states``: outputs
+    and inputs of the model between which the session carries states.
     """
 
     executor: Executor
@@ -48,6 +50,7 @@ class Original:
     path: Path | None
     read: Callable[[], bytes]
     package: Path | None = None
+    states: Sequence[StatePair] = ()
 
     @property
     def graph(self) -> Graph:

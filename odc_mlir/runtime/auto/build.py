@@ -27,6 +27,7 @@ from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.package import is_package
 from odc_mlir.formats.samples import is_finite
+from odc_mlir.formats.states import NAME
 from odc_mlir.ops.spec import Array, numpy_dtype
 from odc_mlir.quantizer.policy.schemes import scheme as scheme_of
 from odc_mlir.runtime.auto.watch import normal_shares, spread
@@ -90,13 +91,15 @@ def quantize(
     limit: float | None = None,
     max_seconds: float | None = None,
     target: str | None = None,
+    states: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> QuantizedModel:
     """Quantise ``model`` by ``samples`` of inputs for ``target``. Raises OdcError.
 
     With few samples, ranges come from ``records``, a store of more runs, and the samples only check the result. Schemes
     that quantise only weights need no samples. All samples have the same shapes. If the model has other input shapes,
-    it is quantised with the shapes of the samples, and then changed back.
+    it is quantised with the shapes of the samples, and then changed back. ``states``: outputs by which the session
+    continues inputs. The quantised model has states as inputs and outputs.
     """
     if not samples and not scheme_of(scheme).weights_only:
         raise SessionError(
@@ -121,9 +124,10 @@ def quantize(
             limit=limit,
             max_seconds=max_seconds,
             target=target,
+            states=states or None,
             progress=progress,
         )
-    quantized = bytes(made.to_circle())
+    quantized = bytes(write_model(read_model(made.to_circle()).without_metadata(NAME)) if states else made.to_circle())
     return QuantizedModel(quantized if declared is None else with_shapes(quantized, declared), dict(made.verdict))
 
 

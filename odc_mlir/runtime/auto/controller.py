@@ -486,6 +486,7 @@ class AutoCompiler:
             must_be_faster=self._aim.is_measured and base is None,
             runs=self.recorder.runs(spec.shapes) if base is None else sys.maxsize,
             patience_runs=TIMES_ENOUGH * settings.records if settings.watch else 0,
+            states={pair.output: pair.input for pair in original.states},
         )
 
     def _supervise(self, spec: Specialization, track: Track, job: Job) -> None:

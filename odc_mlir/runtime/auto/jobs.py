@@ -82,7 +82,7 @@ class Job:
         accepted (0: always). ``verdict``: the verdict of a quantised ``model``. ``direct``: compile the float model.
         ``rival``: the active package (None: host kernels run the model). With ``must_be_faster``, the result must be
         faster than it. ``twin``: plugin for native code that answers instead of a simulator, or None. ``competitor``:
-        plugin that must generate slower code, or None.
+        plugin that must generate slower code, or None. ``states``: inputs that continue outputs, by output.
     """
 
     key: str
@@ -106,6 +106,7 @@ class Job:
     must_be_faster: bool = False
     twin: str | None = None
     competitor: str | None = None
+    states: dict[str, str] = field(default_factory=dict)
 
     @property
     def slots(self) -> list[Path]:

@@ -104,12 +104,14 @@ class Terms:
     """Terms of a watch: ``limits`` of the verdict, and ``share`` of the time for shadow runs.
 
     ``normal``: normal shares of saturated codes by tensor name. ``outputs``: how to measure each output, if known.
+    ``seen``: least and largest recorded value by input, if known. The quantiser may clip recorded values, as in masks.
     """
 
     limits: tuple[Limit, ...]
     share: float
     normal: Mapping[str, Sequence[float]]
     outputs: tuple[MeasuredOutput, ...] = ()
+    seen: Sequence[Sequence[float]] = ()
 
     @classmethod
     def of(cls, verdict: Mapping[str, Any] | None, share: float) -> Terms:
@@ -121,9 +123,10 @@ class Terms:
             metric, bound = (check.get("metric"), check.get("limit")) if isinstance(check, dict) else (None, None)
             if metric in HIGHER_IS_BETTER and metric in Errors.__slots__ and isinstance(bound, (int, float)):
                 limits.append(Limit(str(metric), float(bound), output=_text(check.get("output"))))
-        normal, outputs = found.get("saturation"), found.get("outputs")
+        normal, outputs, seen = found.get("saturation"), found.get("outputs"), found.get("input_ranges")
         measured = map(MeasuredOutput.of, outputs) if isinstance(outputs, list) else ()
-        return cls(tuple(limits), share, normal if isinstance(normal, dict) else {}, tuple(measured))
+        normal, seen = normal if isinstance(normal, dict) else {}, seen if isinstance(seen, list) else ()
+        return cls(tuple(limits), share, normal, tuple(measured), seen)
 
 
 class Watch:
@@ -165,7 +168,7 @@ class Watch:
     def admits(self, executor: Executor, inputs: Sequence[Array]) -> bool:
         """Return whether ``inputs`` lie in the ranges of ``executor``."""
         if executor is not self._executor:
-            self._executor, self._ranges = executor, input_ranges(executor.graph)
+            self._executor, self._ranges = executor, input_ranges(executor.graph, self._terms.seen)
             self._counter, self._counted = None, 0
         outside, self.not_admitted = False, None
         for found in self._ranges:
@@ -360,7 +363,7 @@ def _text(value: Any) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class InputRange:
-    """The quantised range of input number ``position``, with a margin."""
+    """The range of input number ``position``: quantised with a margin, and recorded."""
 
     position: int
     name: str
@@ -377,15 +380,16 @@ class InputRange:
         return value.size - int(np.count_nonzero((value >= self.low) & (value <= self.high)))
 
 
-def input_ranges(graph: Graph) -> tuple[InputRange, ...]:
-    """Return the ranges of the inputs that the graph uses only as codes."""
+def input_ranges(graph: Graph, seen: Sequence[Sequence[float]] = ()) -> tuple[InputRange, ...]:
+    """Return the ranges of the inputs that the graph uses only as codes. ``seen``: recorded ranges of all inputs."""
     found = []
     for position, index in enumerate(graph.inputs):
         for info in _codes_of(graph, index):
             assert info.quant is not None, "its codes are quantised"
             low, high = (info.quant.scale * (code - info.quant.zero_point) for code in info.info.range)
             margin = _MARGIN * (high - low)
-            found.append(InputRange(position, info.name, low - margin, high + margin))
+            least, most = seen[position] if position < len(seen) else (low, high)
+            found.append(InputRange(position, info.name, min(low - margin, least), max(high + margin, most)))
     return tuple(found)
 
 
@@ -443,11 +447,26 @@ def excess(shares: Mapping[str, Sequence[float]], normal: Mapping[str, Sequence[
 
 
 def normal_shares(executor: Executor, samples: Sequence[Sequence[Any]]) -> dict[str, list[float]]:
-    """Return the shares of codes at the two ends by tensor name, in runs of a quantised model on some ``samples``."""
-    counter = EndCounter(executor.graph)
+    """Return the largest shares of codes at the two ends by tensor name, in runs of a quantised model on ``samples``.
+
+    Shares of masks vary widely with the position in a text, so a mean would be no limit.
+    """
+    counter, found = EndCounter(executor.graph), dict[str, list[float]]()
     for sample in spread(samples, _SAMPLES):
         executor.run(sample, watch=counter)
-    return {name: [round(share, 4) for share in shares] for name, shares in counter.take().items()}
+        for name, shares in counter.take().items():
+            found[name] = [round(max(ends), 4) for ends in zip(shares, found.get(name, shares), strict=True)]
+    return found
+
+
+def seen_ranges(samples: Sequence[Sequence[Array]]) -> list[list[float]]:
+    """Return the least and the largest value of each input in ``samples``. Inputs that are not float have [0, 0]."""
+    return [
+        [float(min(map(np.min, values))), float(max(map(np.max, values)))]
+        if values[0].dtype.kind == "f" and values[0].size
+        else [0.0, 0.0]
+        for values in zip(*samples, strict=True)
+    ]
 
 
 def spread(samples: Sequence[Any], most: int) -> Sequence[Any]:

@@ -34,7 +34,7 @@ from odc_mlir.runtime.auto.aim import target_facts
 from odc_mlir.runtime.auto.build import LEAST_GAIN, CoverageError
 from odc_mlir.runtime.auto.jobs import TIMES_ENOUGH, Job, Milestone, progress_line
 from odc_mlir.runtime.auto.settings import Level
-from odc_mlir.runtime.auto.watch import Terms
+from odc_mlir.runtime.auto.watch import Terms, seen_ranges
 
 # A process with a smaller share of processor time was waiting, because the machine was busy or a call hung.
 _BUSY_SHARE = 0.5
@@ -221,6 +221,7 @@ class Worker:
                 # The quantiser uses all the time that it gets. Compiling needs the other half.
                 max_seconds=self.settings.timeout_seconds / 2,
                 target=job.machine,
+                states=job.states,
                 progress=lambda text, done, total: self.announce("quantizer", text=text),
             )
         except UntoldError as error:  # other inputs may vary more
@@ -241,6 +242,7 @@ class Worker:
                 result.verdict = earlier
                 raise CoverageError(text, stage="check")
             result.verdict["findings"].append(f"{text}; if it has class scores, set ODC_ACC_METRIC to top1")
+        result.verdict["input_ranges"] = seen_ranges(samples)
         result.verdict["saturation"] = build.normal_saturation(made.model, samples)
         self.announce(Milestone.CHECKED)
         private.write_file(output, made.model)

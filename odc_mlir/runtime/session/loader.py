@@ -236,9 +236,7 @@ class Loader:
 
     def without_states(self) -> Loader:
         """Return a loader of the same model with declared states as inputs and outputs. Raises OdcError."""
-        records = copy.copy(self.source.records)
-        records.metadata = [entry for entry in records.metadata if entry[0] != states.NAME]
-        return self._of(records)
+        return self._of(self.source.records.without_metadata(states.NAME))
 
     def with_lifted_variables(self) -> Loader:
         """Return a loader of the model that has variables of constant initial value as states. Raises OdcError."""

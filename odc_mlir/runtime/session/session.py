@@ -10,12 +10,15 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Literal, overload
 
+import numpy as np
+
 from odc_mlir._version import __version__
-from odc_mlir.errors import InvalidStateError, OptionError, SessionError
+from odc_mlir.errors import InputError, InvalidStateError, OptionError, SessionError
 from odc_mlir.ops.spec import Array
 from odc_mlir.plugins.request import Preference
 from odc_mlir.runtime.auto.settings import AutoStatus
 from odc_mlir.runtime.execution.binding import Inputs
+from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.package import Package
 from odc_mlir.runtime.session import generation, states
 from odc_mlir.runtime.session import loader as loading
@@ -113,6 +116,13 @@ class Session:
         with self._recorder.preparing():
             executor = self._loader.open()
         self._switcher.begin(executor, in_run=in_run)
+        self._core.enter("prepare", State.PREPARED)
+
+    def _holder(self) -> Executor:
+        """Return the executor that holds the state. Prepare if necessary."""
+        if self._core.state is State.MODEL_LOADED:
+            self._prepare(in_run=True)
+        return self._switcher.original
 
     def _run(self) -> None:
         self._runner.deliver(self._runner.compute())
@@ -382,7 +392,6 @@ class Session:
         taken = time.perf_counter() - start
         if self._core.state is State.MODEL_LOADED:
             self._prepare(in_run=True)
-            self._core.enter("prepare", State.PREPARED)
             metrics["prepare_time_ms"] = 1000 * (time.perf_counter() - start - taken)
         run = time.perf_counter()
         outputs = self._runner.compute(arrays)
@@ -426,23 +435,28 @@ class Session:
 
     # State from run to run.
 
-    @call(states.READY)
+    @call(states.AT_REST)
     def reset_state(self) -> None:
         """Reset all state of the model as after prepare: states, variables, tables and random number generators."""
-        self._switcher.original.reset()
+        self._holder().reset()
 
-    @call(states.READY)
+    @call(states.AT_REST)
     def get_state(self) -> dict[str, Array]:
         """Return copies of the states by the names of the inputs, and of variables by the names of the variables."""
-        return self._switcher.original.get_states()
+        return self._holder().get_states()
 
-    @call(states.READY, required=("values",))
+    @call(states.AT_REST, required=("values",))
     def set_state(self, values: Mapping[str, Any]) -> None:
-        """Replace some of the arrays that get_state returns. Raises InputError and change nothing if one does not fit.
+        """Replace some of the arrays that get_state returns.
 
-        With get_state, an application can continue a stream in another session or in a later process.
+        With get_state, an application can continue a stream in another session or in a later process. Raises InputError
+        and changes nothing if an array does not fit or has NaN.
         """
-        self._switcher.original.set_states(values)
+        arrays = {name: np.array(value) for name, value in values.items()}
+        for name, array in arrays.items():
+            if array.dtype.kind == "f" and np.isnan(array).any():
+                raise InputError("the state has NaN, which all later runs would keep", tensor=name)
+        self._holder().set_states(arrays)
 
     # Watching.
 

@@ -136,8 +136,8 @@ class CarriedStates:
     """States that the session passes from run to run, so that stateless results can replace a model with states.
 
     ``store``: the executor of the model with states, which keeps the states between runs. ``loader`` has the same model
-        with states as inputs and outputs, and ``executor`` runs it. If types of states differ, every run converts
-        states.
+        with states as inputs and outputs (``pairs``), and ``executor`` runs it. If types of states differ, every run
+        converts states.
     """
 
     def __init__(self, loader: Loader, store: Executor) -> None:
@@ -145,7 +145,7 @@ class CarriedStates:
         self.loader = loader.without_states()
         self.executor = self.loader.open()
         graph, kept = self.executor.graph, store.graph.states
-        pairs = [StatePair(graph.tensors[state.output].name, state.name) for state in kept]
+        self.pairs = pairs = [StatePair(graph.tensors[state.output].name, state.name) for state in kept]
         names = ([info.name for info in infos] for infos in (graph.input_infos(), graph.output_infos()))
         positions = dict(zip((state.name for state in kept), places_of(pairs, *names), strict=True))
         self._inputs = {name: position for name, (_, position) in positions.items()}
@@ -309,7 +309,8 @@ class Switcher:
         settings = self._adjusted(settings, target, preference)
         source = loader.source
         package = source.path if source.package is not None and settings.update_package else None
-        original = Original(executor, loader.digest, model_path(source), lambda: model_bytes(source), package)
+        states = () if self._carried is None else self._carried.pairs
+        original = Original(executor, loader.digest, model_path(source), lambda: model_bytes(source), package, states)
         try:
             aim, why = aim_at(settings.target, lambda: original.file(settings.folder)), None
         except OdcError as error:

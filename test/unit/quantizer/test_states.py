@@ -214,6 +214,29 @@ def test_other_names_make_pairs_where_samples_carry_the_values() -> None:
     assert found == [1, 0], "an output of another range is no next input"
 
 
+@pytest.mark.parametrize(
+    ("outputs", "sizes", "found"),
+    [
+        ({"y": 1, "a": 1, "b": 1}, {"x": 1, "h": 1, "c": 1}, {"x": "y", "h": "a", "c": "b"}),
+        ({"y": 9, "a": 1, "b": 1}, {"h": 1, "c": 1}, {"h": "a", "c": "b"}),
+        ({"a": 1, "y": 9}, {"x": 90, "h": 1}, {"h": "a"}),  # the range decides before the order
+        ({"y": 9, "a": 9, "b": 1}, {"h": 1, "c": 1}, {"h": "a", "c": "b"}),  # two inputs like the same output
+        ({"y": 9, "a": 9}, {"h": 1, "c": 1}, {}),
+    ],
+)
+def test_like_states_pair_each_input_and_output_once(
+    outputs: dict[str, int], sizes: dict[str, int], found: dict[str, str]
+) -> None:
+    builder = ModelBuilder()
+    inputs = [builder.tensor(name, (1, 4)) for name in sizes]
+    ends = [builder.made(name, (1, 4), "ADD", inputs[0], inputs[-1]) for name in outputs]
+    graph, ramp = build_graph(builder.finish(inputs, ends)), np.linspace(-1.0, 1.0, 4).reshape(1, 4)
+    pairs = like_states(
+        graph, *([[scale * ramp for scale in found_sizes.values()]] for found_sizes in (sizes, outputs))
+    )
+    assert {pair.input: pair.output for pair in pairs} == found
+
+
 def test_what_may_be_a_state_is_not_certain_until_somebody_says() -> None:
     streaming = elman()
     model = bytes(write_model(renamed(streaming, h_out="tanh", h_in="arg1")))

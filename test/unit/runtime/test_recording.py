@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
-from helpers.models import ModelBuilder, add_model, choosing_model, model_bytes
+from helpers.models import ModelBuilder, add_model, choosing_model
 from odc_mlir.calibration import gathering
-from odc_mlir.calibration.recorded import Records
-from odc_mlir.calibration.records import RecordStore
-from odc_mlir.errors import InputError, RecordsError
-from odc_mlir.formats.cache import content_digest
+from odc_mlir.calibration.recorded import Records, coverage
+from odc_mlir.errors import InputError
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.runtime import recording
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
-from odc_mlir.runtime.recording import Recorder, record
+from odc_mlir.runtime.recording import Recorder
 
 
 def _counting() -> Model:
@@ -50,6 +48,17 @@ def _extremes(records: Records, subgraph: int, name: str) -> list[tuple[float, f
 
 def _kinds(records: Records) -> set[tuple[str, str]]:
     return {(finding.kind, finding.tensor) for finding in records.findings}
+
+
+def record(model: Model, samples: Iterable[Sequence[Any]]) -> Records:
+    return recording.record(HostExecutor(build_graph(model)), samples)
+
+
+def test_no_samples_and_samples_that_do_not_fit_are_errors() -> None:
+    with pytest.raises(InputError, match="there are no samples to record"):
+        record(add_model(), [])
+    with pytest.raises(InputError, match="input 0"):
+        record(add_model(), [[np.zeros((1, size), np.float32)] * 2 for size in (4, 5)])
 
 
 def test_every_float_tensor_is_recorded() -> None:
@@ -116,7 +125,16 @@ def _accumulating() -> Model:
 
 @pytest.mark.parametrize(("keep_state", "expected"), [(False, [1, 1, 1]), (True, [1, 2, 3])])
 def test_variables_are_recorded(keep_state: bool, expected: list[float]) -> None:
-    records = record(_accumulating(), [[np.ones((1, 1), np.float32)]] * 3, keep_state=keep_state)
+    executor = HostExecutor(build_graph(_accumulating()))
+    samples = [[np.ones((1, 1), np.float32)]] * 3
+    records = recording.record(executor, samples)
+    if keep_state:
+        recorder = Recorder(executor.graph)
+        executor.reset()
+        for sample in samples:
+            recorder.run(executor, sample)
+        records = recorder.take()
+        records.findings = coverage(records, recorder.inputs, recorder.expected)
     assert records.tensors[0, "state"].maxima.tolist() == expected
     assert records.tensors[0, "out"].maxima.tolist() == expected
     assert ("identical-inputs", "x") not in _kinds(records)  # it is constant, which says more
@@ -129,7 +147,6 @@ def test_batching_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = record(add_model(), samples)
     monkeypatch.setattr(recording, "_BUFFER_ELEMENTS", 4)
     single = record(add_model(), samples)
-    monkeypatch.setattr(recording, "_RUNS_PER_APPEND", 7)
     monkeypatch.setattr(recording, "_BUFFER_ELEMENTS", 50)
     parts = record(add_model(), samples)
     for other in (single, parts):
@@ -149,50 +166,13 @@ def test_of_many_runs_all_extremes_and_some_detail() -> None:
     assert stats.count == stats.histogram.total == 4 * detailed
 
 
-def test_shapes_may_change_from_run_to_run(tmp_path: Path) -> None:
+def test_shapes_may_change_from_run_to_run() -> None:
     builder = ModelBuilder()
     x, y = (builder.tensor(name, (1, 2), signature=(-1, 2)) for name in "xy")
     builder.operator("ADD", [x, x], [y])
-    store = RecordStore(tmp_path / "r")
-    samples = [[np.full((n, 2), n, np.float32)] for n in (1, 1, 3, 1)]
-    records = record(builder.finish([x], [y]), samples, store=store)
+    records = record(builder.finish([x], [y]), [[np.full((n, 2), n, np.float32)] for n in (1, 1, 3, 1)])
     assert records.tensors[0, "y"].maxima.tolist() == [2, 2, 6, 2]
-    assert records.tensors[0, "y"].count == 12
-    assert store.shapes() == {((1, 2),): 3, ((3, 2),): 1}
-    assert store.statistics(((3, 2),))["y"].maxima.tolist() == [6]
-
-
-def test_the_store_gets_the_same_and_the_raw_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "_RUNS_PER_APPEND", 4)
-    data = model_bytes(add_model())
-    samples = [[np.full((1, 4), k, np.float32), np.zeros((1, 4), np.float32)] for k in range(10)]
-    records = record(data, iter(samples), store=tmp_path / "r")
-    store = RecordStore(tmp_path / "r", content_digest(data))
-    assert (store.digest, store.runs()) == (records.digest, 10)
-    for name, stats in records.statistics().items():
-        assert np.array_equal(stats.run_extremes, store.statistics()[name].run_extremes)
-        assert stats.histogram == store.statistics()[name].histogram
-    assert [float(sample[0][0, 0]) for sample in store.inputs()] == list(range(10))
-    with pytest.raises(RecordsError, match="holds records of the model"):
-        record(_counting(), [[_floats(1)]], store=tmp_path / "r")
-
-
-def test_a_failing_sample_ends_recording(tmp_path: Path) -> None:
-    good = [np.zeros((1, 4), np.float32)] * 2
-    with pytest.raises(InputError):
-        record(add_model(), [good, [np.zeros((1, 5), np.float32)] * 2], store=tmp_path / "r")
-    assert RecordStore(tmp_path / "r").runs() == 1  # those before it were of other shapes, and are kept
-
-
-def test_the_number_of_runs_and_progress() -> None:
-    told: list[tuple[int, int | None]] = []
-    taken = iter([[np.zeros((1, 4), np.float32)] * 2] * 5)
-    records = record(add_model(), taken, max_runs=2, progress=lambda done, total: told.append((done, total)))
-    assert (records.runs, told, len(list(taken))) == (2, [(1, 2), (2, 2)], 3)
-    record(add_model(), [[np.zeros((1, 4), np.float32)] * 2], progress=lambda done, total: told.append((done, total)))
-    assert told[-1] == (1, 1)
-    with pytest.raises(InputError, match="there are no samples to record"):
-        record(add_model(), [])
+    assert (records.runs, records.tensors[0, "y"].count) == (4, 12)
 
 
 def test_inputs_may_change_while_recording_goes_on() -> None:
@@ -210,10 +190,10 @@ def test_a_recorder_beside_an_executor() -> None:
     executor = HostExecutor(build_graph(_counting()))
     recorder = Recorder(executor.graph)
     assert recorder.run(executor, [_floats(60)])[0].tolist() == [120]
-    first = recorder.take("digest")
+    first = recorder.take()
     recorder.run(executor, [_floats(70)])
     second = recorder.take()
-    assert (first.runs, first.digest, second.runs) == (1, "digest", 1)
+    assert (first.runs, second.runs) == (1, 1)
     assert (first.tensors[2, "b"].maximum, second.tensors[2, "b"].maximum) == (120, 140)
     assert recorder.take().tensors == {}
     assert executor.run([_floats(3)])[0].tolist() == [192]  # unwatched again
@@ -228,26 +208,6 @@ def test_tensors_of_one_name_have_their_own_ranges() -> None:
     records = record(builder.finish([x], [y]), [[_floats(-3, 5)]])
     found = {name: (stats.minimum, stats.maximum) for (_, name), stats in records.tensors.items()}
     assert found == {"x": (-3, 5), "same": (-6, 10), "same#2": (36, 100)}
-
-
-def _ones(size: int = 4) -> list[np.ndarray]:
-    return [np.ones((1, size), np.float32)] * 2
-
-
-def test_what_was_recorded_before_a_failure_is_kept(tmp_path: Path) -> None:
-    def failing() -> Any:
-        yield _ones()
-        yield _ones()
-        raise ValueError("no more data")
-
-    with pytest.raises(ValueError, match="no more data"):
-        record(add_model(), failing(), store=tmp_path / "r")
-    with pytest.raises(InputError):
-        record(add_model(), [_ones(), [np.ones((1, 4), np.float64)] * 2], store=tmp_path / "r")
-    store = RecordStore(tmp_path / "r")
-    assert (store.runs(), len(store.inputs())) == (3, 3)
-    assert store.statistics()["out"].runs == 3
-    assert store.records().inputs["a"].whole  # nothing of the input that did not fit
 
 
 def test_a_run_that_fails_counts_if_it_computed_something() -> None:
@@ -289,24 +249,3 @@ def test_tensors_without_elements_count_as_runs_without_values() -> None:
     stats = records.tensors[0, "y"]
     assert (records.runs, stats.runs_seen, stats.maxima.tolist()) == (3, 3, [2, 4])
     assert stats.run_extremes[:, 1].tolist() == [np.inf, -np.inf]
-
-
-def test_long_recordings_go_to_the_store_on_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "_RUNS_PER_APPEND", 2)
-    monkeypatch.setattr(recording, "_SECONDS_PER_APPEND", 1e9)
-    stored: list[int] = []
-    store = RecordStore(tmp_path / "r")
-
-    def samples() -> Any:
-        for _ in range(5):
-            stored.append(store.runs())
-            yield _ones()
-
-    record(add_model(), samples(), store=store)
-    assert stored == [0] * 5  # it is not time yet
-    monkeypatch.setattr(recording, "_SECONDS_PER_APPEND", 0.0)
-    store.reset()
-    stored.clear()
-    record(add_model(), samples(), store=store)
-    assert stored == [0, 0, 0, 2, 2]
-    assert store.runs() == 5

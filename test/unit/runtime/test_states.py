@@ -13,6 +13,7 @@ import pytest
 import odc_mlir
 from helpers import stateful
 from helpers.models import ModelBuilder
+from helpers.streaming import elman
 from odc_mlir.calibration.records import RecordStore
 from odc_mlir.errors import InputError, OptionError
 from odc_mlir.formats.circle.model import Model
@@ -100,7 +101,6 @@ def test_state_is_read_written_and_reset() -> None:
         state = one.get_state()
         assert set(state) == {"cell/h", "cell/c"}
         after = one.infer([xs[0]])[0]
-        other.prepare()
         other.set_state(state)
         assert np.array_equal(other.infer([xs[0]])[0], after)
         one.reset_state()
@@ -124,6 +124,26 @@ def test_a_state_that_does_not_fit_changes_nothing(values: dict[str, Array], mes
         with pytest.raises(InputError, match=message):
             session.set_state(before | {"cell/h": before["cell/h"] + 1} | values)
         assert np.array_equal(session.get_state()["cell/h"], before["cell/h"])
+
+
+@pytest.mark.parametrize("first", ["reset_state", "get_state", "set_state"])
+def test_states_of_a_loaded_model_are_there_before_the_first_run(first: str) -> None:
+    with Session(data_of(stateful.gru())) as session:
+        getattr(session, first)(*([{}] if first == "set_state" else []))
+        assert not session.get_state()["cell/h"].any()
+        assert session.infer(frames(stateful.gru(), 1))
+
+
+def test_nan_is_no_state() -> None:
+    model = read_model(elman().model)
+    model.metadata.append((NAME, len(model.buffers)))
+    model.buffers.append(memoryview(encode([StatePair("h_out", "h_in")])))
+    state = np.ones((1, 12), np.float32)
+    with Session(data_of(model)) as session:
+        session.set_state({"h_in": state})
+        with pytest.raises(InputError, match="the state has NaN"):
+            session.set_state({"h_in": state * np.nan})
+        assert np.array_equal(session.get_state()["h_in"], state)
 
 
 def test_variables_are_states_by_their_names() -> None:

@@ -198,6 +198,16 @@ def test_output_of_a_run(model: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().out == ""
 
 
+def test_a_float_model_for_the_npu_runs_on_the_host_with_a_warning(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _run(model, "--backend", "npu") == 0
+    text = "the host runs everything, nothing is for npu-256 (element-type: 'a' is float32); quantise a float model"
+    assert text in capsys.readouterr().err
+    assert _run(model, "--backend", "npu", "--quantize", "uint8") == 0
+    assert "the host runs everything" not in capsys.readouterr().err
+
+
 def test_litert_says_how_much_it_takes(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("ai_edge_litert.interpreter", reason="ai-edge-litert is not installed")
     assert _run(model, "--backend", "litert") == 0

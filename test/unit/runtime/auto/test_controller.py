@@ -434,6 +434,7 @@ def test_declared_states_go_on_in_a_result_and_back(
     assert [answer() for _ in range(5)] == [0.3, 0.6, 1.0, 1.5, 2.0]
     assert session.odc_status.serving is Level.QUANTIZED
     assert pretended.jobs[0].shapes == [[1, 4], [1, 4]]
+    assert pretended.jobs[0].states == {"h_out": "h_in"}
     assert session.get_state()["h_in"].tolist() == [[2.0] * 4]
     session.set_state({"h_in": np.full((1, 4), 4, np.float32)})
     assert answer() == 4.5

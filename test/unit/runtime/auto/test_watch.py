@@ -15,7 +15,7 @@ from odc_mlir.errors import AllocationError
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.quantizer.policy.verdict import Limit
 from odc_mlir.runtime.auto import watch
-from odc_mlir.runtime.auto.watch import EndCounter, Terms, Watch, excess, input_ranges, normal_shares
+from odc_mlir.runtime.auto.watch import EndCounter, Terms, Watch, excess, input_ranges, normal_shares, seen_ranges
 from odc_mlir.runtime.execution.executor import Executor, HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
 
@@ -133,6 +133,18 @@ def test_ranges_of_inputs() -> None:
     assert found.outside(np.zeros((0, 16), np.float32)) == found.outside(np.zeros(SHAPE, np.int8)) == 0
 
 
+def test_recorded_values_are_inside_even_if_codes_cannot_represent_them() -> None:
+    left: list[str] = []
+    found = Watch(
+        Terms.of(LIMITS | {"input_ranges": seen_ranges([[values(-1e4)], [values(5.0)]])}, 0.0), None, left.append
+    )
+    executor = executor_of()
+    assert all(found.admits(executor, [values(value)]) for value in (-1e4, 15.2))
+    assert not any(found.admits(executor, [values(value)]) for value in (-1.01e4, 15.3, np.nan))
+    assert not left
+    assert seen_ranges([[np.array([3, 7]), np.zeros((0, 4), np.float32)]]) == [[0.0, 0.0], [0.0, 0.0]]
+
+
 def test_a_run_outside_of_the_ranges_is_not_admitted_and_several_are_too_many() -> None:
     found, left = watching()
     executor = executor_of()
@@ -173,7 +185,7 @@ def test_codes_at_the_ends() -> None:
     executor.run([values(99, 4)], watch=counter)
     assert counter.take() == {"code": (0.0, 0.25), "negative": (0.0, 0.0)}  # -127 is not the end
     assert counter.take() == {}
-    assert normal_shares(executor, [[values(99, 4)], [values(0, 4)]])["code"] == [0.0, 0.125]
+    assert normal_shares(executor, [[values(99, 4)], [values(-99, 1)], [values(0, 4)]])["code"] == [0.0625, 0.25]
     assert excess({"a": (0.0, 0.3), "b": (0.0, 0.2)}, {"a": [0.0, 0.26], "b": [0.0, 0.1]}) == (
         "b",
         pytest.approx(0.1),

@@ -9,18 +9,22 @@ from typing import Any
 import numpy as np
 import pytest
 
+from helpers.language import language_model
 from helpers.models import add_model, model_bytes
 from helpers.pretended import SHAPE, SHAPES, settings_in
+from helpers.streaming import elman
 from odc_mlir.calibration.recorded import Records, Shapes, shapes_of
 from odc_mlir.calibration.records import RecordStore
 from odc_mlir.errors import CacheError, CompileError, InputError, OdcError, RecordsError, SessionError, UnsupportedError
 from odc_mlir.formats.cache import content_digest
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.quantizer.policy.verdict import PROBLEM, Limit, make_verdict
+from odc_mlir.runtime import Session
 from odc_mlir.runtime.auto import build
 from odc_mlir.runtime.auto.aim import aim_at
 from odc_mlir.runtime.auto.artefacts import RECORD_NAME, WATCH, Artefacts, JobResult
 from odc_mlir.runtime.auto.jobs import Job
+from odc_mlir.runtime.auto.watch import Terms, Watch
 from odc_mlir.runtime.auto.worker import Worker
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
@@ -127,6 +131,38 @@ def test_an_uncertain_verdict_on_states_waits_for_more_runs(job: Job, monkeypatc
     assert found.result.reason == "10 recorded runs do not determine how errors of the model's states add up"
 
 
+def test_clipped_masks_are_inside_of_the_recorded_ranges(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tmp_path / "decoder.circle"
+    model.write_bytes(model_bytes(language_model({"decode": 1})))
+    samples: list[list[Any]] = []
+    with Session(model) as session:
+        infer = session.infer
+        monkeypatch.setattr(session, "infer", lambda inputs: (samples.append(inputs), infer(inputs))[1])
+        for prompt in ([1, 5], [4, 2], [7, 3]):
+            session.generate(prompt, 5)
+
+    def refuse(*_: object) -> Path:
+        raise UnsupportedError("not here")
+
+    shapes = shapes_of(samples[0])
+    RecordStore(job.records).append(Records(runs=len(samples)), shapes, samples)
+    monkeypatch.setattr(Worker, "_compile", refuse)
+    job = replace(job, model=str(model), digest=content_digest(model), shapes=[list(shape) for shape in shapes])
+    Worker(job, lambda *_, **__: None).run()
+    found, _ = Artefacts(job.settings.folder).find(KEY)
+    assert found is not None
+    assert found.model is not None
+    executor, verdict = HostExecutor(build_graph(read_model(found.model))), found.result.verdict or {}
+    clipped = Watch(Terms.of(verdict | {"input_ranges": None}, 0.0), None, lambda _: None)
+    watch = Watch(Terms.of(verdict, 0.0), None, lambda _: None)
+    assert not clipped.admits(executor, samples[0])
+    assert all(watch.admits(executor, sample) for sample in samples)
+    token, position, mask, *past = samples[0]
+    assert not watch.admits(executor, [token, position, 2.0 * mask, *past])
+
+
 @pytest.mark.parametrize(("before", "now"), [(True, True), (True, False), (False, False), (None, False)])
 def test_scores_that_later_inputs_make_numbers_wait_for_more_runs_and_then_are_a_finding(
     before: bool | None, now: bool, job: Job, monkeypatch: pytest.MonkeyPatch
@@ -183,6 +219,20 @@ def test_a_model_is_quantised_in_the_shapes_of_its_samples(tmp_path: Path) -> No
     made = build.quantize(model, "int8", samples=samples)
     assert [info.shape for info in build_graph(read_model(made.model)).input_infos()] == [SHAPE, SHAPE]
     assert made.verdict["samples"]["checked_on"] == 8
+
+
+def test_states_of_the_session_are_rolled_out(tmp_path: Path) -> None:
+    streaming, model, state = elman(), tmp_path / "model.circle", np.zeros((1, 12), np.float32)
+    model.write_bytes(streaming.model)
+    samples = []
+    for frame in streaming.frames(40, 1):
+        samples.append([frame, state])
+        state = HostExecutor(build_graph(read_model(model))).run(samples[-1])[1]
+    made = build.quantize(model, "int8", samples=samples, states={"h_out": "h_in"})
+    assert (made.verdict["states"]["pairs"], made.verdict["states"]["known"]) == ({"h_out": "h_in"}, "declared")
+    graph = build_graph(read_model(made.model), states=True)
+    assert len(graph.inputs) == 2
+    assert not graph.states
 
 
 def test_recorded_inputs_are_samples_to_check_on(tmp_path: Path) -> None:
