@@ -227,6 +227,30 @@ def test_integer_weights_of_real_layers(name: str, per_channel: bool) -> None:
         assert_close(odc_mlir.run(package, [inputs])[0], odc_mlir.run(model, [inputs], backend="host")[0])
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+@pytest.mark.parametrize("name", ["DEPTHWISE_CONV_2D", "MEAN"])
+def test_results_finer_than_sums(name: str, dtype: str) -> None:
+    """Weights of single channels take a factor above 1, which the requantisation of native code lacks."""
+    generator, builder = np.random.default_rng(0), ModelBuilder()
+    shape, limits = (2, 5, 6, 19), np.iinfo(dtype)
+    x = generator.integers(limits.min // 8, limits.max // 8, shape).astype(dtype)
+    given = builder.tensor("x", shape, dtype, quant=(0.5, 0))
+    options: dict[str, Any] = {"padding": "same", "stride_h": 1, "stride_w": 1, "depth_multiplier": 1}
+    if name == "MEAN":
+        operands = [builder.tensor("axes", (2,), "int32", data=np.array([1, 2], np.int32))]
+        options = {"keep_dims": True}
+    else:
+        data = generator.integers(-3, 4, (1, 3, 2, 19)).astype(np.int8)
+        operands = [builder.tensor("w", data.shape, "int8", data=data)]
+        scales = (0.02 * (1 + np.arange(19))).astype(np.float32)
+        builder.subgraph.tensors[operands[0]].quantization = Quantization(scales, np.zeros(19, np.int64), 3)
+    out = builder.tensor("y", (2, 1, 1, 19) if name == "MEAN" else shape, dtype, quant=(0.004, 0))
+    builder.operator(name, [given, *operands], [out], options=options)
+    model = model_bytes(builder.finish([given], [out]))
+    package = odc_mlir.compile(model, target="cpu", strict=True)
+    np.testing.assert_array_equal(odc_mlir.run(package, [x])[0], odc_mlir.run(model, [x], backend="host")[0])
+
+
 def test_weights_of_half_precision() -> None:
     """Of any size: folding elsewhere leaves large ones as they are."""
     builder = ModelBuilder()

@@ -325,12 +325,12 @@ def test_a_finding_names_outputs_that_stay_float(options: dict[str, Any], is_tol
 
 
 def test_a_cpu_gets_no_codes_that_object_code_lacks() -> None:
-    """A depthwise layer whose sums are hundreds of times coarser than its limited result."""
+    """A layer whose sums are hundreds of times coarser than its limited result."""
     rng, builder, shape = np.random.default_rng(1), ModelBuilder(), (1, 4, 4, 2)
     x = builder.tensor("x", shape)
-    constants = builder.constant("w", rng.normal(0, 50, (1, 3, 3, 2))), builder.constant("b", np.zeros(2))
-    options: dict[str, Any] = {"padding": "same", "stride_w": 1, "stride_h": 1, "depth_multiplier": 1}
-    y = builder.made("y", shape, "DEPTHWISE_CONV_2D", x, *constants, **options, fused_activation_function="relu6")
+    constants = builder.constant("w", rng.normal(0, 50, (2, 3, 3, 2))), builder.constant("b", np.zeros(2))
+    options: dict[str, Any] = {"padding": "same", "stride_w": 1, "stride_h": 1}
+    y = builder.made("y", shape, "CONV_2D", x, *constants, **options, fused_activation_function="relu6")
     file, samples = builder.file([x], [y]), normal(rng, 8, *shape, size=50.0)
     anywhere, on_cpu = (quantize(file, calibration=samples, target=target, help=False) for target in (None, "cpu"))
     assert not anywhere.verdict["float_reasons"]

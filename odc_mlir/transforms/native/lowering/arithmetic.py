@@ -35,6 +35,7 @@ from odc_mlir.transforms.native.lowering.segment_writer import (
     sign_offset,
 )
 
+Finish = Requantizer | WideRequantizer
 Arguments = Mapping[str, Argument]
 
 _SUM_BITS = 31
@@ -128,6 +129,14 @@ def scaling_fields(q: Any, e: Any) -> Sequence[Array]:
     """Return the columns ``q``, ``round``, ``half`` and ``shift`` of multipliers of at most 1."""
     shift = np.maximum(-np.asarray(e, np.int64), 0)
     return np.asarray(q, np.int64), -(shift > 0).astype(np.int64), (np.int64(1) << shift) >> 1, shift
+
+
+def _raised(weights: Array, bias: Array, finish: Finish) -> tuple[Array, Array, Finish]:
+    """Move factors above 1 from requantisation to ``weights [..., C]`` of single channels, if 16 bits hold these."""
+    if not isinstance(finish, Requantizer) or (np.abs(weights) << np.clip(finish.e, 0, 32)).max() >= _LARGEST_WIDE:
+        return weights, bias, finish
+    left, limits = np.maximum(finish.e, 0), (finish.zero_point, finish.low, finish.high)
+    return weights << left, bias << left, Requantizer(finish.q, finish.e - left, *limits, finish.dtype)
 
 
 def check_sums(node: Node, matrix: Array, bias: Array, finish: Requantizer, largest: int = _LARGEST_CODE) -> None:
@@ -266,6 +275,8 @@ class Codes(Arithmetic):
         row = None if bias is None else how.bias_row(bias.array())
         numbers = np.zeros(outputs, np.int64) if row is None else row.astype(np.int64)
         values = np.asarray(how.weights(weights.array(), axis), np.int64)
+        if node.spec.name == "DEPTHWISE_CONV_2D":
+            values, numbers, finish = _raised(values, numbers, finish)
         return (WideCodes if wide else Codes)(node, values, numbers, how.in_zero + sign_offset(x), finish)
 
     @staticmethod
@@ -276,10 +287,10 @@ class Codes(Arithmetic):
             raise refusal(node, f"an input of {x.dtype} with a result of {out.dtype} has no native kernel")
         (scale, zero), (out_scale, out_zero) = scale_of(node, x), scale_of(node, out)
         q, e = sum_params(scale, out_scale) if node.spec.name == "SUM" else mean_params(scale, out_scale, taken)
-        finish = Requantizer(q, e, out_zero, *out.info.range, out.info.numpy)
-        ones = np.ones((taken, channels), np.int64)
+        requantizer = Requantizer(q, e, out_zero, *out.info.range, out.info.numpy)
+        ones, bias, finish = _raised(np.ones((taken, channels), np.int64), np.zeros(channels, np.int64), requantizer)
         kind = WideCodes if x.dtype == "int16" else Codes
-        return kind(node, ones, np.zeros(channels, np.int64), zero + sign_offset(x), finish)
+        return kind(node, ones, bias, zero + sign_offset(x), finish)
 
     def __post_init__(self) -> None:
         if isinstance(self.requantizer, Requantizer) and int(self.requantizer.e.max()) > 0:
