@@ -49,8 +49,9 @@ _Shapes = tuple[tuple[int, ...], ...]
 _PAUSE_SECONDS = 0.03
 # Longest wait of the first status for the compiler to open.
 _STATUS_SECONDS = 1.0
-# Number of consecutive recorded runs of a model with states. A certain verdict on roll-outs needs about 200.
-_FRAMES = 256
+# Number of recorded runs of a model with states. A certain verdict on roll-outs needs about 200 consecutive runs, and
+# more if consecutive runs are alike, as with caches. The store keeps _MOST_FRAMES runs.
+_FRAMES, _MOST_FRAMES = 256, 1024
 
 
 class LazyCompiler:
@@ -272,7 +273,7 @@ class Switcher:
         assert self._original is not None, "nothing is compiled without a model"
         graph, make = self._original.executor.graph, weakly(self._make_compiler)
         location = partial(
-            _records_location, self._loader, **({} if self._carried is None else {"max_inputs": _FRAMES})
+            _records_location, self._loader, **({} if self._carried is None else {"max_inputs": _MOST_FRAMES})
         )
         recorder, background = RunRecorder(graph, location), Background("odc-auto")
         self._recorder.share(recorder)
