@@ -9,7 +9,7 @@ copies never stop the instruction fetch. The estimate is coarser than the simula
 from __future__ import annotations
 
 import math
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -313,14 +313,9 @@ def _earliest_gap(
         return address
 
     candidates = sorted({start, *(last + 1 for _, _, last in relevant if last < first_use)})
-    low, high = 0, len(candidates)
-    while low < high:  # later positions conflict with fewer buffers
-        middle = (low + high) // 2
-        if gap(candidates[middle]) + size <= limit:
-            high = middle
-        else:
-            low = middle + 1
-    return (candidates[low], gap(candidates[low])) if low < len(candidates) else None
+    # later positions conflict with fewer buffers
+    first = bisect_left(candidates, True, key=lambda position: gap(position) + size <= limit)
+    return (candidates[first], gap(candidates[first])) if first < len(candidates) else None
 
 
 class _Schedule:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -144,14 +145,11 @@ def _moved(heights: Counter[int], widths: Counter[int], width: int, pixel: tuple
 
 
 def _most(axis: ResizeAxis, limit: int, fits: Callable[[int], bool]) -> int:
-    low, high = 1, min(limit, _LARGEST_COUNT)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if fits(middle) and axis.longest(middle) <= _LARGEST_COUNT:
-            low = middle
-        else:
-            high = middle - 1
-    return -(-axis.results // -(-axis.results // low))
+    def exceeds(count: int) -> bool:
+        return not fits(count) or axis.longest(count) > _LARGEST_COUNT
+
+    most = 1 + bisect_left(range(2, min(limit, _LARGEST_COUNT) + 1), True, key=exceeds)
+    return -(-axis.results // -(-axis.results // most))
 
 
 def resize_commands(layer: Layer[npu.ResizeOp], memories: LocalMemories) -> Iterator[Command]:

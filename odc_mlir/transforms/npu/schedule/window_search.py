@@ -11,6 +11,7 @@ results.
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
@@ -255,15 +256,11 @@ class TilingSearch:
             yield replace(plan, ring=True)
 
     def _most_rows(self, plan: Tiling, cols: int) -> int:
-        low, high = 0, self.window.out_height
-        while low < high:
-            middle = (low + high + 1) // 2
-            size = footprint(self.window, plan, (middle, cols), weighted=self.weighted)
-            if size.fits(self.target, self.room.tile_bytes):
-                low = middle
-            else:
-                high = middle - 1
-        return low
+        def exceeds(rows: int) -> bool:
+            size = footprint(self.window, plan, (rows, cols), weighted=self.weighted)
+            return not size.fits(self.target, self.room.tile_bytes)
+
+        return bisect_left(range(1, self.window.out_height + 1), True, key=exceeds)
 
     def _traffic(self, tiling: Tiling, cut: _Cut) -> _Traffic:
         window = self.window
