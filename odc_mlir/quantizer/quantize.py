@@ -25,6 +25,7 @@ from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.outputs import check_output, write_output
 from odc_mlir.formats.quantities import model_name
 from odc_mlir.formats.samples import Samples
+from odc_mlir.formats.states import StatePair, pairs_of
 from odc_mlir.frontend.export_circle import ModelFile, export_model
 from odc_mlir.ops.spec import Array
 from odc_mlir.processors import is_cpu
@@ -32,7 +33,7 @@ from odc_mlir.quantizer.candidates import codes_brought, lost, taken_out
 from odc_mlir.quantizer.driver import Driver
 from odc_mlir.quantizer.models import limited_masks, prepare, recorded_ranges
 from odc_mlir.quantizer.policy.declarations import AUTO, CPU, EQUALIZE, OFF, OPTIONS, SWITCH
-from odc_mlir.quantizer.policy.options import Options, Progress, check_samples, make_options
+from odc_mlir.quantizer.policy.options import Options, Progress, check_samples, make_options, parse_states
 from odc_mlir.quantizer.policy.ranges import MINMAX
 from odc_mlir.quantizer.policy.verdict import FAILED, caution, describe, hint_of, types_text
 from odc_mlir.quantizer.samples import Calibration, Labels, LoadOptions, check_finite, make_data, units_that_differ
@@ -42,6 +43,7 @@ from odc_mlir.runtime.execution.blas_threads import BlasLimit
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.recording import record
+from odc_mlir.transforms.common.states import append_rows
 from odc_mlir.transforms.quant.common import ir as quant_ir
 from odc_mlir.transforms.quant.common.given import Types, given_ranges, has_source_lines, read_given, scheme_of
 from odc_mlir.transforms.quant.quant_attach_ranges import attach_ranges
@@ -144,6 +146,7 @@ Source = str | os.PathLike[str] | bytes | ModuleOp
 RecordSource = str | os.PathLike[str] | Records
 
 WEIGHTS_ONLY = "int8_wo"
+_BY_ITSELF = "quantise its model by itself, and join the quantised models (odc-circle join)"
 
 
 def quantize(
@@ -165,8 +168,7 @@ def quantize(
     checked on random inputs. The status is then at best "unchecked", and a warning is logged.
     """
     module = loading.copied(model)
-    stored_states = states_of(module)
-    set_states(module, ())  # until the end, states are plain inputs and outputs
+    stored_states = _exposed_states(module, chosen)
     stored, ready = export_model(module), taken_out(module)
     brought = read_given(ready)
     options = _with_brought(make_options(**_completed(chosen, brought, ready)), brought)
@@ -203,6 +205,7 @@ def quantize(
     # verdict fail, so numpy need not warn.
     with BlasLimit(1), np.errstate(all="ignore"):
         driver = Driver(original, base, data, options, progress)
+        driver.findings[:0] = [f"the signature {key!r} stays float: {_BY_ITSELF}" for key in stored.host_signatures]
         if not brought:  # a fake-quantised model is measured against its own codes
             driver.findings += codes_brought(original)
         if data.fit and known is not None:
@@ -220,6 +223,15 @@ def quantize(
         set_states(finished, rollout.declared_in(candidate.graph))
     verdict["bytes"] = [driver.evaluator.size_of(each) for each in (stored, export_model(finished))]
     return Quantized(finished, verdict, found, stored, candidate.model.equalization)
+
+
+def _exposed_states(module: ModuleOp, chosen: dict[str, Any]) -> tuple[StatePair, ...]:
+    """Make states plain inputs and outputs until the end, given outputs of new rows whole. Return the file's states."""
+    if isinstance(states := chosen.get("states"), Mapping | list | tuple | str):
+        chosen["states"] = {p.output: p.input for p in append_rows(module, pairs_of(parse_states(states)))}
+    stored = states_of(module)
+    set_states(module, ())
+    return stored
 
 
 def _check_sources(

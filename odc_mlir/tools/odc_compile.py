@@ -260,6 +260,8 @@ def _compile(arguments: argparse.Namespace) -> None:
 
         arguments.files.write("report_html", lambda: render(package.report, operator_code(package)))
     arguments.files.tell(_described(arguments, package, is_modelled))
+    for key in package.model.host_signatures:
+        arguments.files.tell([f"  host: the signature {key!r}: only the first is compiled; compile this one by itself"])
     if arguments.output:
         arguments.files.suggest("odc-run", arguments.output, "--load", "DATA")
     if arguments.quiet and (is_modelled or package.plan is None):

@@ -102,6 +102,9 @@ def _inspect(arguments: argparse.Namespace) -> None:
         "inputs": list(map(tensor, package.inputs)),
         "outputs": list(map(tensor, package.outputs)),
         **({"states": list(map(tensor, package.states))} if package.states else {}),
+        "signatures": {
+            item.key: "host" if plan is None or item.subgraph else plan.target for item in package.model.signatures
+        },
         **_step(package),
         "config": dict(files.config),
         "compiled": None

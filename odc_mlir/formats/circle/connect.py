@@ -43,11 +43,7 @@ def join_signatures(models: Mapping[str, Model]) -> Model:
         result.buffers += [fresh[place] for place in range(len(result.buffers), len(known))]
         first = len(result.subgraphs)
         calls = {index: first + index for index, _ in enumerate(model.subgraphs)}
-        for graph in model.subgraphs:
-            same = {index: index for index, _ in enumerate(graph.tensors)}
-            tensors = [replace(tensor, buffer=places[tensor.buffer]) for tensor in graph.tensors]
-            moved = [_moved(operator, same, calls) for operator in graph.operators]
-            result.subgraphs.append(replace(graph, tensors=tensors, operators=moved))
+        result.subgraphs += [_relocated(graph, places, calls) for graph in model.subgraphs]
         entry = result.subgraphs[first]
         named = [{entry.tensors[at].name: at for at in ends} for ends in (entry.inputs, entry.outputs)]
         own = (signature for signature in model.signatures if signature.subgraph == 0)
@@ -143,7 +139,8 @@ class _Joint:
 
     def _add_model(self, index: int) -> None:
         model, entry = self._models[index], self._entry(index)
-        buffers = len(self._result.buffers) - 1  # offset of buffer indices; index 0 stays 0
+        count = len(self._result.buffers)
+        buffers = [0, *range(count, count + len(model.buffers) - 1)]
         self._result.buffers += model.buffers[1:]
         subgraphs = self._add_subgraphs(model, self._entries[index], buffers)
         fed = self._connect_inputs(index)
@@ -153,27 +150,18 @@ class _Joint:
                 self._tensors[index][position] = fed[position]
                 continue
             name = f"{stem}/{tensor.name}" if tensor.name in self._taken else tensor.name
-            self._tensors[index][position] = self._new_tensor(replace(_placed(tensor, buffers), name=name))
+            self._tensors[index][position] = self._new_tensor(replace(tensor, buffer=buffers[tensor.buffer], name=name))
         for position in range(len(entry.tensors)):
             if position not in fed:
                 _renumber_blocks(self._main.tensors[self._tensors[index][position]], self._tensors[index])
         self._main.operators += [_moved(op, self._tensors[index], subgraphs) for op in entry.operators]
 
-    def _add_subgraphs(self, model: Model, entry: int, buffers: int) -> dict[int, int]:
+    def _add_subgraphs(self, model: Model, entry: int, buffers: Sequence[int]) -> dict[int, int]:
         operators = [operator for graph in model.subgraphs for operator in graph.operators]
         called = {index for item in operators for index in called_subgraphs(item.options_type, item.options)}
         kept = [index for index, _ in enumerate(model.subgraphs) if index != entry or index in called]
         moved = {index: len(self._result.subgraphs) + position for position, index in enumerate(kept)}
-        for index in kept:
-            graph = model.subgraphs[index]
-            same = {position: position for position, _ in enumerate(graph.tensors)}
-            self._result.subgraphs.append(
-                replace(
-                    graph,
-                    tensors=[_placed(tensor, buffers) for tensor in graph.tensors],
-                    operators=[_moved(operator, same, moved) for operator in graph.operators],
-                )
-            )
+        self._result.subgraphs += [_relocated(model.subgraphs[index], buffers, moved) for index in kept]
         return moved
 
     def _connect_inputs(self, index: int) -> dict[int, int]:
@@ -223,8 +211,10 @@ class _Joint:
         return len(self._main.tensors) - 1
 
 
-def _placed(tensor: Tensor, buffers: int) -> Tensor:
-    return replace(tensor, buffer=tensor.buffer + buffers if tensor.buffer else 0)
+def _relocated(graph: SubGraph, buffers: Sequence[int], subgraphs: dict[int, int]) -> SubGraph:
+    same = {index: index for index, _ in enumerate(graph.tensors)}
+    tensors = [replace(tensor, buffer=buffers[tensor.buffer]) for tensor in graph.tensors]
+    return replace(graph, tensors=tensors, operators=[_moved(item, same, subgraphs) for item in graph.operators])
 
 
 def _renumber_blocks(tensor: Tensor, tensors: dict[int, int]) -> None:

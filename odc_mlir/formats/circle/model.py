@@ -223,6 +223,11 @@ class Model:
         """Return a copy without the metadata ``name``."""
         return replace(self, metadata=[entry for entry in self.metadata if entry[0] != name])
 
+    @property
+    def host_signatures(self) -> list[str]:
+        """Names of signatures that stay as they are: only the first subgraph is quantised and compiled."""
+        return [record.key for record in self.signatures if record.subgraph]
+
     def subgraph_of(self, signature: str, wrong: type[OdcError]) -> int:
         """Return the subgraph of ``signature``. Raises ``wrong`` for an unknown signature."""
         for record in self.signatures:

@@ -14,7 +14,7 @@ from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
 from odc_mlir import ops
-from odc_mlir.errors import ModelError, OdcError, UnsupportedError
+from odc_mlir.errors import ModelError, OdcError, UnsupportedError, located
 from odc_mlir.formats import states as state_pairs
 from odc_mlir.formats.circle.model import LEFT_OUT, Model, Operator, SubGraph, Tensor
 from odc_mlir.formats.circle.reader import read_model
@@ -396,14 +396,8 @@ class ModelLocation:
 
 def entry_of(model: Model, options: Mapping[str, Any]) -> int:
     """Return the subgraph of the signature that RUN_MODEL names (default: the first subgraph). Raises ModelError."""
-    key = options["signature"]
-    if not key:
-        return 0
-    for signature in model.signatures:
-        if signature.key == key:
-            return signature.subgraph
-    known = ", ".join(repr(signature.key) for signature in model.signatures) or "none"
-    raise ModelError(f"the model {options['location']!r} has no signature {key!r}; it has {known}")
+    with located(options["location"]):
+        return model.subgraph_of(options["signature"], ModelError) if options["signature"] else 0
 
 
 def read_linked(site: ModelLocation) -> Model:

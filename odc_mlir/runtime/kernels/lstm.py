@@ -98,7 +98,7 @@ def _cell_names() -> list[str]:
     return [*gates, *peepholes, "projection_weights", "projection_bias"]
 
 
-class _RealCell:
+class _RealCell(sequences.RealCell):
     """A float32 cell. It adds sums in TFLite's order: bias, input, auxiliary input, output, cell."""
 
     def __init__(self, node: Node, values: Values, direction: str) -> None:
@@ -143,12 +143,6 @@ class _RealCell:
                 raise self._node.error(f"{self._direction}{gate}_gate_bias is required")
             parts.append(bias if self._norms[gate] is None else np.zeros_like(bias))
         return np.concatenate(parts)
-
-    def inputs(self, x: Array, aux: Array | None = None) -> Array:
-        sums = self._bias + self._inputs(x)
-        if self._aux is not None and aux is not None:
-            sums += self._aux(aux)
-        return sums
 
     def step(self, inputs: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
         hidden, cell = state

@@ -12,7 +12,7 @@ from odc_mlir.runtime.kernels import sequences
 Values = Mapping[str, Array]
 
 
-class _RnnCell:
+class _RnnCell(sequences.RealCell):
     """Cell that adds an auxiliary input to the sums."""
 
     def __init__(self, node: Node, values: Values, direction: str) -> None:
@@ -26,12 +26,6 @@ class _RnnCell:
 
     def _product(self, name: str) -> sequences.Function:
         return sequences.product(self._node, [required(self._node, name)], [self._values[name]])
-
-    def inputs(self, x: Array, aux: Array | None = None) -> Array:
-        sums = self._bias + self._inputs(x)
-        if self._aux is not None and aux is not None:
-            sums += self._aux(aux)
-        return sums
 
     def step(self, inputs: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
         return (self._activation(inputs + self._recurrent(state[0])),)

@@ -42,6 +42,20 @@ class Cell(Protocol):
         """Return the new state from :meth:`inputs` of a step and the old state."""
 
 
+class RealCell(Cell, Protocol):
+    """A float32 cell. It adds sums in TFLite's order: bias, input, auxiliary input, then the state."""
+
+    _bias: Array
+    _inputs: Function
+    _aux: Function | None
+
+    def inputs(self, x: Array, aux: Array | None = None) -> Array:
+        sums = self._bias + self._inputs(x)
+        if self._aux is not None and aux is not None:
+            sums += self._aux(aux)
+        return sums
+
+
 def through_time(
     cell: Cell, given: Sequence[Array], state: tuple[Array, ...], out: Array, *, backward: bool = False
 ) -> tuple[Array, ...]:

@@ -210,6 +210,7 @@ def build_report(package: Package, *, quick: bool = False) -> Report:
         "npu_op_count": len(on_npu),
         "host_op_count": len(layers) - len(on_npu),
         "segment_count": len(plan.segments),
+        "host_signatures": package.model.host_signatures,
         "fallbacks": executor.fallbacks,
         "defects": list(plan.partition.get("defects", ())),
         "partition": partition_report(plan, work, clock),

@@ -216,6 +216,7 @@ def unmodelled_report(package: Package, plan: Plan) -> UnmodelledReport:
         "compiled_op_count": compiled,
         "host_op_count": len(layers) - compiled,
         "segment_count": len(segments),
+        "host_signatures": package.model.host_signatures,
         "binary_bytes": sum(segment["bytes"] for segment in segments),
         "files": {name: len(data) for name, data in sorted(files.members.items())},
         "segments": segments,

@@ -103,9 +103,9 @@ class PlacePattern(RewritePattern):
 
 
 def mark_places(module: ModuleOp, pattern: PlacePattern) -> None:
-    """Place the operators of the main function. Operators in functions called by control flow stay on the host."""
+    """Place the operators of the main function. Operators of other functions stay on the host."""
     main, *others = functions(module)
     apply_patterns_to([pattern], list(operators(main)))
     for function in others:
         for item in operators(function):
-            place_on_host(item, f"function: @{function.sym_name.data} is called by control flow")
+            place_on_host(item, f"function: @{function.sym_name.data} is not the main function")

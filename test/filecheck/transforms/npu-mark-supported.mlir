@@ -13,7 +13,7 @@ func.func @main(%x: tensor<1x4x!quant.uniform<i8:f32, 0.5:10>>) -> tensor<1x4xf3
 
 // -----
 
-// Functions behind the first are called by control flow: they run on the host.
+// Functions behind the first run on the host.
 func.func @main(%x: tensor<1x4x!quant.uniform<i8:f32, 0.5:10>>) -> tensor<1x4x!quant.uniform<i8:f32, 0.5:10>> {
   func.return %x : tensor<1x4x!quant.uniform<i8:f32, 0.5:10>>
 }
@@ -21,7 +21,7 @@ func.func @body(%x: tensor<1x4x!quant.uniform<i8:f32, 0.5:10>>) -> tensor<1x4x!q
   %0 = circle.relu(%x) : (tensor<1x4x!quant.uniform<i8:f32, 0.5:10>>) -> tensor<1x4x!quant.uniform<i8:f32, 0.5:10>>
   func.return %0 : tensor<1x4x!quant.uniform<i8:f32, 0.5:10>>
 }
-// CHECK: circle.relu({{.*}}) attributes {odc.placed = "host", odc.reason = "function: @body is called by control flow"}
+// CHECK: circle.relu({{.*}}) attributes {odc.placed = "host", odc.reason = "function: @body is not the main function"}
 
 // -----
 

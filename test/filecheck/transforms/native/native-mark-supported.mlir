@@ -15,7 +15,7 @@ func.func @main(%x: tensor<1x4x!quant.uniform<i8:f32, 0.5:10>>) -> tensor<1x4xf3
 
 // -----
 
-// Functions behind the first are called by control flow, and unknown shapes wait for a run: both stay on the host.
+// Functions behind the first stay on the host, and so do unknown shapes, which wait for a run.
 func.func @main(%x: tensor<?x4x!quant.uniform<i8:f32, 0.5:10>>) -> tensor<?x4x!quant.uniform<i8:f32, 0.5:10>> {
   %0 = circle.relu(%x) : (tensor<?x4x!quant.uniform<i8:f32, 0.5:10>>) -> tensor<?x4x!quant.uniform<i8:f32, 0.5:10>>
   func.return %0 : tensor<?x4x!quant.uniform<i8:f32, 0.5:10>>
@@ -25,4 +25,4 @@ func.func @body(%x: tensor<1x4x!quant.uniform<i8:f32, 0.5:10>>) -> tensor<1x4x!q
   func.return %0 : tensor<1x4x!quant.uniform<i8:f32, 0.5:10>>
 }
 // CHECK: circle.relu({{.*}}) attributes {odc.placed = "host", odc.reason = "the shape of '' is not fully known"}
-// CHECK: circle.relu({{.*}}) attributes {odc.placed = "host", odc.reason = "function: @body is called by control flow"}
+// CHECK: circle.relu({{.*}}) attributes {odc.placed = "host", odc.reason = "function: @body is not the main function"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from odc_mlir.ops.spec import TensorInfo
 from odc_mlir.runtime import Session
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.session.generation import Cache, find_interface
-from odc_mlir.tools import odc_circle
+from odc_mlir.tools import odc_circle, odc_compile, odc_package
 
 DECODE = {"decode": 1}
 PROMPT = [1, 5, 9, 4]
@@ -205,3 +206,38 @@ def test_an_interface_is_plain_data() -> None:
         "context": CONTEXT,
         "vocabulary": VOCABULARY,
     }
+
+
+def test_signatures_that_stay_as_they_are_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = model_bytes(language_model({"decode": 1, "prefill": 3}))
+    Path("both.circle").write_bytes(data)
+    quantised = odc_mlir.quantize(data, scheme="int8_wo")
+    assert quantised.verdict["findings"][0].startswith("the signature 'prefill' stays float: quantise its model")
+    for target in ("npu-256", "cpu"):
+        assert odc_compile.main(["both.circle", "--target", target, "-o", "p", "--overwrite"]) == 0
+        assert "host: the signature 'prefill': only the first is compiled" in capsys.readouterr().out
+        assert odc_compile.main(["both.circle", "--target", target, "-o", "q", "--strict"]) == 1
+    assert "(function: @prefill is not the main function)" in capsys.readouterr().err
+    assert odc_mlir.compile(data, target="cpu").report["host_signatures"] == ["prefill"]
+    assert odc_package.main(["inspect", "p"]) == 0
+    assert re.search(r"signatures:\n  decode: \S*x86\S*\n  prefill: host\n", capsys.readouterr().out)
+
+
+def test_caches_of_new_rows_are_quantised_as_states() -> None:
+    random, hidden = np.random.default_rng(0), np.full((1, 1, 1, CONTEXT), -1e4, np.float32)
+    samples = []
+    for at in range(3 * CONTEXT):
+        position, mask = at % CONTEXT, hidden.copy()
+        mask[..., CONTEXT - 1 - position :] = 0
+        numbers = [np.array([[random.integers(VOCABULARY)]], np.int64), np.array([position], np.int64)]
+        samples.append([*numbers, mask, *np.zeros((2, 1, 1, CONTEXT - 1, 4), np.float32)])
+    states = {"new_k": "past_k", "new_v": "past_v"}
+    made = odc_mlir.quantize(
+        model_bytes(language_model(DECODE)), calibration=samples, states=states, io="quantized", help=False
+    )
+    with Session(odc_mlir.compile(made.model)) as session:
+        assert session.input_size() == 3
+        assert session.generate(PROMPT, 4) == likeliest(PROMPT, 4)
