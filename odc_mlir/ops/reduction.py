@@ -112,7 +112,7 @@ SPECS = (
     _reduce("REDUCE_MIN", "input axes:int", "smallest element over some axes", quant=moved(), traits=MOVES),
     _reduce("REDUCE_ANY", "input:bool axes:int", "logical or over some axes", gives="output:bool", quant=NONE),
     _reduce("REDUCE_ALL", "input:bool axes:int", "logical and over some axes", gives="output:bool", quant=NONE),
-    _op("CUMSUM", "input axis:int", "running sum along an axis", kernels=""),
+    _op("CUMSUM", "input axis:int", "running sum along an axis", kernels="", bounds="running_sum"),
     _op("SEGMENT_SUM", "input segment_ids:int", "sums of consecutive slices with equal segment ids"),
     *(
         _unsorted_segment(f"UNSORTED_SEGMENT_{name}", "input segment_ids:int num_segments:int", summary)

@@ -51,11 +51,22 @@ def floor_mod(node: Node) -> Interval | None:
     return (0, largest - 1) if smallest > 0 else None
 
 
+def _size(node: Node) -> int | None:
+    """Return the size of operand 0 along the axis in operand 1, if it is known."""
+    sizes, axis = node.operand(0).shape, static_int(node, 1)
+    return None if sizes is None or axis is None else sizes[normal_axis(node, axis, len(sizes))]
+
+
 def place(node: Node) -> Interval | None:
     """Bound an index along the axis in operand 1."""
-    sizes, axis = node.operand(0).shape, static_int(node, 1)
-    size = None if sizes is None or axis is None else sizes[normal_axis(node, axis, len(sizes))]
+    size = _size(node)
     return (0, size - 1) if size else None
+
+
+def running_sum(node: Node) -> Interval | None:
+    """Bound sums of up to all elements along the axis in operand 1."""
+    size, (low, high) = _size(node), bounds_of(node.operand(0))
+    return None if size is None else (min(0, size * low), max(0, size * high))
 
 
 def cast(node: Node) -> Interval | None:

@@ -68,6 +68,7 @@ BOUNDED = {
     "%y = circle.floor_mod(%i, %three) : (tensor<4xi32>, tensor<1xi32>) -> tensor<4xi32>": (0, 2),
     "%y = circle.select_v2(%c, %i, %k) : (tensor<4xi1>, tensor<4xi32>, tensor<1xi32>) -> tensor<4xi32>": (-4, 8),
     "%y = circle.reverse_v2(%i, %zero) : (tensor<4xi32>, tensor<1xi32>) -> tensor<4xi32>": (0, 8),
+    "%y = circle.cumsum(%i, %zero) : (tensor<4xi32>, tensor<1xi32>) -> tensor<4xi32>": (0, 32),
     "%y = circle.floor_div(%i, %k) : (tensor<4xi32>, tensor<1xi32>) -> tensor<4xi32>": None,
     "%y = circle.mul(%i, %large) : (tensor<4xi32>, tensor<1xi32>) -> tensor<4xi32>": None,
     "%y = circle.add(%i, %k) {activation = relu} : (tensor<4xi32>, tensor<1xi32>) -> tensor<4xi32>": None,
