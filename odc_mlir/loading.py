@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
-from odc_mlir.errors import ModelError, OptionError
+from odc_mlir.errors import ModelError, OptionError, located
+from odc_mlir.formats.circle.connect import join_signatures
 from odc_mlir.formats.circle.reader import identify, read_model
 from odc_mlir.formats.package import ModelSource, is_program
 from odc_mlir.frontend import import_circle
-from odc_mlir.frontend.export_circle import ModelFile
+from odc_mlir.frontend.export_circle import ModelFile, export_model
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.runtime.package import Package, model_of
 from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.diagnostics import typed_errors
@@ -88,20 +93,44 @@ def copied(model: Any) -> ModuleOp:
     return module
 
 
-def from_torch(module: Any, example_inputs: Any = None, dynamic_shapes: Any = None, via: str = "export") -> ModuleOp:
+def from_torch(
+    module: Any, example_inputs: Any = None, dynamic_shapes: Any = None, via: str = "export", check: bool | None = None
+) -> ModuleOp:
     """Convert a PyTorch module, exported in evaluation mode, or a ``torch.export.ExportedProgram``. Return the module.
 
     ``example_inputs`` is a tuple of tensors, or a dict by argument, ``dynamic_shapes`` as in ``torch.export.export``.
-    Weights are not copied: train a copy of the module afterwards. ``via="tico"`` converts with Samsung's TICO. Raises
-    OptionError if PyTorch or TICO is not installed, ModelError if the module cannot be exported, and UnsupportedError
-    with all operators that cannot be converted.
+    Tuples by signature, ``{"decode": (…), "prefill": (…)}``, give a model with these and one set of weights. ``check``
+    (default: of signatures) compares outputs for the example inputs with PyTorch's. Weights are not copied: train a
+    copy of the module afterwards. ``via="tico"`` converts with Samsung's TICO. Raises OptionError if PyTorch or TICO is
+    not installed, ModelError if the module cannot be exported or outputs differ, and UnsupportedError with all
+    operators that cannot be converted.
     """
     from odc_mlir.frontend.torch import importer
 
     if via not in ("export", "tico"):
         raise OptionError(f"via is {via!r}, allowed: 'export', 'tico'")
+    if isinstance(example_inputs, Mapping) and set() < {*map(type, example_inputs.values())} <= {tuple, list}:
+        shapes = dynamic_shapes or {}
+        if not (isinstance(shapes, Mapping) and shapes.keys() <= example_inputs.keys()):
+            raise OptionError(f"dynamic_shapes must be by signature; the signatures are {[*example_inputs]}")
+        models = {}
+        for key, inputs in example_inputs.items():
+            with located(f"signature {key!r}"):
+                models[key] = export_model(from_torch(module, inputs, shapes.get(key), via, check is not False))
+        return import_circle.import_model(join_signatures(models))
     program = importer.exported(module, example_inputs, dynamic_shapes)
-    return _imported(program) if via == "export" else load(importer.convert_with_tico(program))
+    made = _imported(program) if via == "export" else load(importer.convert_with_tico(program))
+    if check:
+        _compare(build_graph(export_model(made), states=True), *importer.answers(program))
+    return made
+
+
+def _compare(graph: Graph, inputs: list[Any], answers: list[Any]) -> None:
+    """Raise ModelError if an output differs from PyTorch's by more than 1e-4 of its range, which includes 0."""
+    for info, found, wanted in zip(graph.output_infos(), HostExecutor(graph).run(inputs), answers, strict=True):
+        allowed = 1e-4 * np.ptp(np.append(wanted[np.isfinite(wanted)].astype(np.float64), 0.0))
+        if not np.allclose(found, wanted, 0.0, allowed, equal_nan=True):
+            raise ModelError("the output differs from PyTorch's", tensor=info.name, hint="report this, or check=False")
 
 
 def _from_object(model: Any) -> ModuleOp:

@@ -24,7 +24,7 @@ from xdsl.dialects.builtin import (
     i32,
 )
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.ir import Attribute, Block, Operation, OpResult, Region, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
 from odc_mlir.dialects import circle
@@ -94,6 +94,13 @@ def _mark_unverified(module: ModuleOp) -> None:
                 continue
             except VerifyException as error:
                 mark_unverified(op, ModelError(str(error)))
+
+
+def add_named(block: Block, op: Operation, name: str) -> OpResult:
+    """Append an operation that is not an operator to ``block``, and return its result."""
+    op.location, op.results[0].name_hint = name_loc(name), hint_of(name)
+    block.add_op(op)
+    return op.results[0]
 
 
 def subgraph_symbols(model: Model) -> list[str]:
@@ -202,18 +209,16 @@ class _SubgraphImporter:
         self._arguments()
         for operator in subgraph.operators:
             self._operator(operator)
-        results = [self._result(index) for index in subgraph.outputs]
-        terminator = ReturnOp(*results)
+        terminator = ReturnOp(*map(self._value, subgraph.outputs))
         terminator.location = name_loc(symbol)
         self.block.add_op(terminator)
-        function = FuncOp(symbol, (self.block.arg_types, [value.type for value in results]), Region(self.block))
+        function = FuncOp(symbol, (self.block.arg_types, list(terminator.operand_types)), Region(self.block))
         function.location = name_loc(symbol)
         if subgraph.name is None:
             function.attributes["circle.unnamed"] = UnitAttr()
         elif subgraph.name != symbol:
             function.attributes["circle.name"] = StringAttr(subgraph.name)
-        variables = [position for position, i in enumerate(subgraph.inputs) if self.tensors[i].is_variable]
-        if variables:
+        if variables := [position for position, i in enumerate(subgraph.inputs) if self.tensors[i].is_variable]:
             function.attributes["circle.variable_inputs"] = ArrayAttr([IntegerAttr(p, i32) for p in variables])
         return function
 
@@ -242,10 +247,10 @@ class _SubgraphImporter:
             result.name_hint = hint_of(tensor.name)
             self.values[index] = result
 
-    def _value(self, index: int, user: str) -> SSAValue:
+    def _value(self, index: int, user: str = "") -> SSAValue:
         if index == LEFT_OUT:
             if self.none is None:
-                self.none = self._add(circle.NoneOp(), "none")
+                self.none = add_named(self.block, circle.NoneOp(), "none")
             return self.none
         if (known := self.values.get(index)) is not None:
             return known
@@ -256,20 +261,11 @@ class _SubgraphImporter:
             made: Operation = circle.ConstOp(self.importer.blob(tensor.buffer), type, sparsity)
         elif tensor.is_variable:
             made = circle.VariableOp(self._type(tensor, tensor.effective_shape))
-        elif user.startswith("CUSTOM"):  # a scratch tensor of the operator
+        elif not user or user.startswith("CUSTOM"):  # an output that no operator computes, or a scratch tensor
             made = circle.UndefinedOp(self._type(tensor, tensor.effective_shape))
         else:
             raise ModelError("this tensor is used but nothing computes it", op=user, tensor=tensor.name)
-        self.values[index] = value = self._add(made, tensor.name)
-        return value
-
-    def _result(self, index: int) -> SSAValue:
-        """Return the value of a graph output. Some files have outputs that no operator computes."""
-        tensor = self.tensors[index]
-        if index in self.values or index in self.constants or tensor.is_variable:
-            return self._value(index, "RETURN")
-        self.values[index] = self._add(circle.UndefinedOp(self._type(tensor, tensor.effective_shape)), tensor.name)
-        return self.values[index]
+        return self.values.setdefault(index, add_named(self.block, made, tensor.name))
 
     def _shape(self, index: int) -> Shape | None:
         """Return the known shape of a computed tensor, or None.
@@ -282,12 +278,6 @@ class _SubgraphImporter:
             if not (is_entry and index in (*self.subgraph.inputs, *self.subgraph.outputs)):
                 return None
         return tensor.effective_shape
-
-    def _add(self, op: Operation, name: str) -> SSAValue:
-        op.location = name_loc(name)
-        op.results[0].name_hint = hint_of(name)
-        self.block.add_op(op)
-        return op.results[0]
 
     def _type(self, tensor: Tensor, shape: Any) -> Attribute:
         if tensor.compression != "none":

@@ -10,6 +10,9 @@ from torch import nn
 
 import odc_mlir
 from odc_mlir.compiler import model_bytes
+from odc_mlir.errors import ModelError, OptionError
+from odc_mlir.formats.circle.reader import read_model
+from odc_mlir.frontend.torch import importer
 from odc_mlir.runtime import Session
 
 POSITIONS, WIDTH, HEADS = 16, 32, 4
@@ -65,3 +68,27 @@ def test_changed_buffers_stay_on_the_npu(make: type[nn.Module], states: int, row
         for x, place in samples:
             codes = [np.clip(np.round(x * 40), -128, 127).astype(np.int8), place]
             np.testing.assert_array_equal(on_npu.infer(codes)[0], on_host.infer(codes)[0])
+
+
+def test_inputs_by_signature_make_one_model_with_one_set_of_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    module = Decoder()
+    inputs = {str(rows): (torch.randn(1, rows, WIDTH), torch.arange(rows)) for rows in (1, 4)}
+    joint = odc_mlir.from_torch(module, {"decode": inputs["1"], "prefill": inputs["4"]})
+    assert not module.keys.any(), "the comparison changes no buffer"
+    model = read_model(model_bytes(joint))
+    assert [signature.key for signature in model.signatures] == ["decode", "prefill"]
+    weights = 4 * sum(parameter.numel() for parameter in module.parameters())
+    assert weights < sum(map(len, model.buffers)) < 1.2 * weights
+    expected = module.eval()(*inputs["1"]).detach()
+    with Session(model_bytes(joint)) as session:
+        np.testing.assert_allclose(session.infer([x.numpy() for x in inputs["1"]])[0], expected, atol=1e-5)
+    with pytest.raises(OptionError, match=r"by signature; the signatures are \['a'\]"):
+        odc_mlir.from_torch(module, {"a": inputs["1"]}, ({0: 2}, None))
+    answers = importer.answers
+    monkeypatch.setattr(
+        importer, "answers", lambda program: [answers(program)[0], [a * 1.01 for a in answers(program)[1]]]
+    )
+    with pytest.raises(ModelError, match=r"differs from PyTorch's.*signature 'a'"):
+        odc_mlir.from_torch(module, {"a": inputs["1"]})
+    odc_mlir.from_torch(module, {"a": inputs["1"]}, check=False)

@@ -29,10 +29,11 @@ from odc_mlir.dialects.circle import (
 )
 from odc_mlir.dialects.circle_types import with_shape
 from odc_mlir.errors import UnsupportedError
+from odc_mlir.frontend.import_circle import add_named
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import QuantParams, Shape
 from odc_mlir.support.blob import Blob
-from odc_mlir.support.locations import hint_of, name_loc, names_loc, value_name
+from odc_mlir.support.locations import hint_of, names_loc, value_name
 
 Extent = int | SSAValue
 Operand = SSAValue | NDArray[Any] | Sequence[Extent] | float | None
@@ -127,7 +128,7 @@ class Builder:
         if isinstance(item, SSAValue):
             return item
         if item is None:
-            return self.add(NoneOp(), "none")
+            return add_named(self.block, NoneOp(), "none")
         if isinstance(item, np.ndarray):
             return self.constant(item)
         return self.ints(item) if isinstance(item, Sequence) else self.number(item, kind)
@@ -154,24 +155,17 @@ class Builder:
         array = narrowed(array)
         type = tensor_type(str(array.dtype), array.shape)
         if name:
-            return self.add(ConstOp(BlobAttr(Blob(array.reshape(-1).view(np.uint8).data)), type), name)
+            return add_named(self.block, ConstOp(BlobAttr(Blob(array.reshape(-1).view(np.uint8).data)), type), name)
         key = (array.tobytes(), str(array.dtype), array.shape)
         if key not in self._constants:
             made = ConstOp(BlobAttr(Blob(key[0])), type)
-            self._constants[key] = self.add(made, f"constant_{len(self._constants)}")
+            self._constants[key] = add_named(self.block, made, f"constant_{len(self._constants)}")
         return self._constants[key]
-
-    def add(self, op: ConstOp | UndefinedOp | NoneOp, name: str) -> SSAValue:
-        """Add an operation that is not an operator, and return its result."""
-        op.location = name_loc(name)
-        op.results[0].name_hint = hint_of(name)
-        self.block.add_op(op)
-        return op.results[0]
 
     def undefined(self, example: Any) -> SSAValue:
         """Return a placeholder for a result that cannot be computed."""
         dtype = DTYPES_OF_TORCH.get(str(example.dtype), "float32")
-        return self.add(UndefinedOp(tensor_type(dtype, shape_of(example))), "undefined")
+        return add_named(self.block, UndefinedOp(tensor_type(dtype, shape_of(example))), "undefined")
 
     def number(self, value: float, dtype: str) -> SSAValue:
         """Return a scalar. Limits of 64-bit integers and larger numbers become limits of a narrower integer type."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import os
 import re
@@ -16,7 +17,7 @@ from xdsl.ir import Operation, Region, SSAValue
 
 from odc_mlir.dialects.circle import BlobAttr, tensor_type
 from odc_mlir.dialects.odc import StatePlace, put_states
-from odc_mlir.errors import ModelError, OdcError, OptionError, UnsupportedError
+from odc_mlir.errors import ModelError, OdcError, OptionError, UnsupportedError, of_extra
 from odc_mlir.formats import source_lines
 from odc_mlir.frontend.torch.graph import Builder, dtype_of, narrowed, shape_of
 from odc_mlir.frontend.torch.shapes import CHECKED_INDICES
@@ -33,10 +34,8 @@ _ONLY_TENSORS = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"  # environment variable of PyTor
 
 def torch_module() -> Any:
     """Return PyTorch. Raises OptionError if it is not installed."""
-    try:
+    with of_extra("torch", OptionError, "PyTorch models need PyTorch"):
         import torch
-    except ImportError:
-        raise OptionError("PyTorch models need PyTorch", hint="pip install 'odc-mlir[torch]'") from None
     return torch
 
 
@@ -61,15 +60,13 @@ def exported(module: Any, example_inputs: Any, dynamic_shapes: Any) -> Any:
         text = "example_inputs is missing" if example_inputs is None else f"a {type(module).__name__} is no module"
         raise OptionError(text, hint="give a torch.nn.Module, and a tuple of tensors that it accepts")
     named = dict(example_inputs) if isinstance(example_inputs, Mapping) else {}
-    arguments = (
-        () if named else tuple(example_inputs) if isinstance(example_inputs, tuple | list) else (example_inputs,)
-    )
+    given = example_inputs if isinstance(example_inputs, tuple | list) else (example_inputs,)
     modes = {part: part.training for part in module.modules()}
     try:
         with _as_model_errors("PyTorch cannot export the module"), torch.no_grad():
             with suppress(NotImplementedError):  # a module that PyTorch has exported keeps its mode
                 module.eval()
-            return torch.export.export(module, arguments, named, dynamic_shapes=dynamic_shapes)
+            return torch.export.export(module, () if named else tuple(given), named, dynamic_shapes=dynamic_shapes)
     finally:
         for part, mode in modes.items():
             part.training = mode
@@ -91,6 +88,16 @@ def read_program(path: str) -> Any:
         finally:
             del os.environ[_ONLY_TENSORS]
             os.environ |= before
+
+
+def answers(program: Any) -> list[list[Any]]:
+    """Return the tensors among the example inputs of an exported program, and its outputs. Buffers do not change."""
+    torch, run = torch_module(), program.module()
+    buffers = {name: buffer.clone() for name, buffer in run.named_buffers()}
+    with _as_model_errors("PyTorch cannot run the program"), torch.no_grad():
+        made = torch.func.functional_call(run, buffers, *copy.deepcopy(program.example_inputs))
+    ends = map(torch.utils._pytree.tree_leaves, (program.example_inputs, made))
+    return [[_array(item) for item in end if isinstance(item, torch.Tensor)] for end in ends]
 
 
 def convert_with_tico(program: Any) -> bytes:

@@ -9,6 +9,7 @@ from xdsl.ir import SSAValue
 
 from odc_mlir.dialects.circle import ConstOp, tensor_type
 from odc_mlir.errors import UnsupportedError
+from odc_mlir.frontend.import_circle import add_named
 from odc_mlir.frontend.torch.elementwise import Pattern, rows
 from odc_mlir.frontend.torch.graph import Builder, dtype_of
 from odc_mlir.ops.dtypes import DTYPES
@@ -47,7 +48,7 @@ def dequantize(g: Builder, x: SSAValue, scale: Any, zero_point: Any, *rest: Any,
     """Convert dequantisation. A constant gets a quantised type with the scales."""
     if isinstance(owner := x.owner, ConstOp):
         quant = _params(g, scale, zero_point, *rest[:-3])
-        x = g.add(ConstOp(owner.value, tensor_type(g.dtype(x), g.shape(x), quant)), value_name(x))
+        x = add_named(g.block, ConstOp(owner.value, tensor_type(g.dtype(x), g.shape(x), quant)), value_name(x))
     return g("DEQUANTIZE", x, dtype="float32")
 
 
