@@ -12,7 +12,7 @@ After: ``%3 = circle.hard_swish(%x)``, with one range to quantise instead of fou
 - HARD_SWISH and GELU (with tanh, or exact if a custom operator ``Erf`` computes erf), with factors in any order
 - RELU, RELU6 and RELU_N1_TO_1 from MAXIMUM and MINIMUM with constants
 - LEAKY_RELU from ``max(x, a * x)``, PRELU from ``relu(x) + a * (x - |x|) / 2`` or ``relu(x) - a * relu(-x)``
-- FULLY_CONNECTED from the sum of two with the same input
+- FULLY_CONNECTED from the sum of two with the same input, BATCH_MATMUL from FULLY_CONNECTED with computed weights
 - ``x / sqrt(y)`` becomes ``x * rsqrt(y)``, ``1 / sqrt(y)`` becomes ``rsqrt(y)``, and a quotient by several constants
   becomes a product with their reciprocals
 - with ``circle``, RMS_NORM from a product with the inverse root of a mean square, followed by a factor per channel, and
@@ -37,6 +37,7 @@ from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.circle.rewrites.layers import SumOfLayers
 from odc_mlir.transforms.circle.rewrites.norms import InstanceNormParts, RmsNorm, ScaleOfRmsNorm, UnitNorm
+from odc_mlir.transforms.circle.rewrites.operators import ComputedWeights
 from odc_mlir.transforms.common.rewriting import (
     OperatorPattern,
     PatternPass,
@@ -70,7 +71,8 @@ class CircleFusePatternsPass(PatternPass):
 
     @classmethod
     def patterns(cls) -> Sequence[type[RewritePattern]]:
-        return (Swish, Gelu, Clamp, LeakyRelu, Prelu, Rsqrt, RsqrtProduct, Reciprocals, SumOfLayers, *_OF_CIRCLE)
+        functions = (Swish, Gelu, Clamp, LeakyRelu, Prelu, Rsqrt, RsqrtProduct, Reciprocals)
+        return (*functions, SumOfLayers, ComputedWeights, *_OF_CIRCLE)
 
     def configured(self) -> Sequence[RewritePattern]:
         return [kind() for kind in self.patterns() if self.circle or kind not in _OF_CIRCLE]

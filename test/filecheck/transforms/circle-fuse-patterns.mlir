@@ -182,3 +182,14 @@ func.func @quotients(%x: tensor<1x2xf32>) -> (tensor<1x2xf32>, tensor<1x2xf32>, 
 // CHECK-NEXT: circle.mul(%{{.*}}, %[[C]])
 // CHECK: circle.div
 // CHECK: circle.div
+
+// -----
+
+// A layer with computed weights is a product of matrices, and its bias is added.
+func.func @computed(%x: tensor<1x2xf32>, %w: tensor<3x2xf32>, %b: tensor<3xf32>) -> tensor<1x3xf32> {
+  %0 = circle.fully_connected(%x, %w, %b) : (tensor<1x2xf32>, tensor<3x2xf32>, tensor<3xf32>) -> tensor<1x3xf32>
+  func.return %0 : tensor<1x3xf32>
+}
+// CHECK-LABEL: func.func @computed(
+// CHECK: %[[P:.*]] = circle.batch_matmul(%x, %w) {adjoint_rhs = true}
+// CHECK-NEXT: circle.add(%[[P]], %b)

@@ -224,6 +224,11 @@ RULES: tuple[RewriteRule, ...] = (
         "PADV2 before MAX_POOL_2D becomes PAD if its input is non-negative",
         "operators:PadV2ToPad",
     ),
+    RewriteRule(
+        "replace_non_const_fc_with_batch_matmul",
+        "FULLY_CONNECTED with non-constant weights becomes BATCH_MATMUL",
+        "operators:ComputedWeights",
+    ),
     _on_request(
         "fuse_add_to_fullyconnected_bias",
         "fold ADD before FULLY_CONNECTED into the bias of FULLY_CONNECTED",
@@ -249,11 +254,6 @@ RULES: tuple[RewriteRule, ...] = (
         "layers:PreActivation",
     ),
     _on_request("replace_sub_with_add", "x - c becomes x + (-c)", "operators:DifferenceToSum"),
-    _on_request(
-        "replace_non_const_fc_with_batch_matmul",
-        "FULLY_CONNECTED with non-constant weights becomes BATCH_MATMUL",
-        "operators:ComputedWeights",
-    ),
     _on_request(
         "replace_cw_mul_add_with_depthwise_conv",
         "channel-wise MUL and ADD become one 1x1 DEPTHWISE_CONV_2D",
