@@ -137,9 +137,7 @@ def _grown(cache: TensorInfo, new: TensorInfo, tokens: int) -> Iterator[int]:
     """Yield the axes along which ``new`` can hold the rows of ``tokens`` new tokens for ``cache``."""
     before, after = cache.shape or (), new.shape or ()
     rank = len(before)
-    if before == after:  # the whole cache, which the caller or a declared state keeps
-        return
-    if rank < 3 or len(after) != rank or cache.info.kind == "string":
+    if rank < 3 or len(after) != rank or cache.info.kind == "string" or before == after:  # equal: a whole cache
         return
     for axis in (rank - 2, *(axis for axis in range(rank) if axis != rank - 2)):
         others = [at for at in range(rank) if at != axis]
