@@ -13,7 +13,7 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from odc_mlir._version import __version__
-from odc_mlir.errors import InputError, InvalidStateError, OptionError, SessionError
+from odc_mlir.errors import InputError, InvalidStateError, OptionError, SessionError, parsing
 from odc_mlir.ops.spec import Array
 from odc_mlir.plugins.request import Preference
 from odc_mlir.runtime.auto.settings import AutoStatus
@@ -447,12 +447,12 @@ class Session:
 
     @call(states.AT_REST, required=("values",))
     def set_state(self, values: Mapping[str, Any]) -> None:
-        """Replace some of the arrays that get_state returns.
+        """Replace some of the arrays that get_state returns, for example to continue a stream in another process.
 
-        With get_state, an application can continue a stream in another session or in a later process. Raises InputError
-        and changes nothing if an array does not fit or has NaN.
+        Raises InputError and changes nothing if an array does not fit or has NaN.
         """
-        arrays = {name: np.array(value) for name, value in values.items()}
+        with parsing("the values are no arrays by name", InputError):
+            arrays = {name: np.array(value) for name, value in dict(values).items()}
         for name, array in arrays.items():
             if array.dtype.kind == "f" and np.isnan(array).any():
                 raise InputError("the state has NaN, which all later runs would keep", tensor=name)

@@ -134,7 +134,7 @@ def test_states_of_a_loaded_model_are_there_before_the_first_run(first: str) -> 
         assert session.infer(frames(stateful.gru(), 1))
 
 
-def test_nan_is_no_state() -> None:
+def test_nan_and_lists_of_unequal_lengths_are_no_states() -> None:
     model = read_model(elman().model)
     model.metadata.append((NAME, len(model.buffers)))
     model.buffers.append(memoryview(encode([StatePair("h_out", "h_in")])))
@@ -143,6 +143,9 @@ def test_nan_is_no_state() -> None:
         session.set_state({"h_in": state})
         with pytest.raises(InputError, match="the state has NaN"):
             session.set_state({"h_in": state * np.nan})
+        for wrong in ([1], {"h_in": [[1], [1, 2]]}):
+            with pytest.raises(InputError, match="no arrays by name"):
+                session.set_state(wrong)
         assert np.array_equal(session.get_state()["h_in"], state)
 
 
