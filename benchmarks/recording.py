@@ -20,6 +20,8 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from odc_mlir.calibration.recorded import shapes_of
+from odc_mlir.calibration.records import RecordStore
 from odc_mlir.formats.calibration import read_calibration
 from odc_mlir.runtime.api import open_executor
 from odc_mlir.runtime.recording import record
@@ -49,7 +51,8 @@ def main() -> None:
 
     def stored() -> None:
         with TemporaryDirectory() as folder:
-            record(executor, inputs, store=Path(folder) / "ranges.sqlite")
+            store = RecordStore(Path(folder) / "ranges.sqlite")
+            store.append(record(executor, inputs), shapes_of(inputs[0]), inputs)
 
     def seconds(call: Callable[[], None]) -> float:
         begun = time.process_time()

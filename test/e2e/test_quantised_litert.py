@@ -18,6 +18,8 @@ from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model, write_tflite
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.frontend.import_circle import import_model
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.recording import record
 from odc_mlir.transforms.quant.common.ir import quantized_function
 from odc_mlir.transforms.quant.quant_attach_ranges import attach_ranges, ranges_of
@@ -37,7 +39,7 @@ def samples(folder: Path, model: str, split: str) -> list[Array]:
 def quantised(path: Path, scheme: str, calibration: Sequence[Array], io: str) -> Model:
     context, module = make_context(), import_model(read_model(path))
     pipelines.run(context, module, "circle-opt")
-    statistics = record(export_model(module), [[x] for x in calibration]).statistics()
+    statistics = record(HostExecutor(build_graph(export_model(module))), [[x] for x in calibration]).statistics()
     function = quantized_function(module)
     assert function is not None
     attach_ranges(function, ranges_of(statistics, "minmax"))

@@ -9,9 +9,14 @@ import numpy as np
 import pytest
 
 from helpers.models import add_model
-from odc_mlir.calibration.records import write_minmax
+from odc_mlir.calibration.recorded import shapes_of
+from odc_mlir.calibration.records import RecordStore, write_minmax
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.recording import record
 from odc_mlir.tools.odc_dump import main
+
+EXECUTOR = HostExecutor(build_graph(add_model()))
 
 
 def _sample(value: float) -> list[np.ndarray]:
@@ -20,7 +25,8 @@ def _sample(value: float) -> list[np.ndarray]:
 
 def test_records_as_text_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(tmp_path / "ranges.sqlite")
-    record(add_model(), [_sample(k) for k in range(3)], store=path)
+    samples = [_sample(k) for k in range(3)]
+    RecordStore(path).append(record(EXECUTOR, samples), shapes_of(samples[0]), samples)
     assert main([path]) == 0
     text = capsys.readouterr().out
     assert "records of ranges, version 1" in text
@@ -44,7 +50,7 @@ def test_records_as_text_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_minmax_bin(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = add_model()
     path = tmp_path / "minmax.bin"
-    path.write_bytes(write_minmax(record(model, [_sample(1), _sample(2)]), model))
+    path.write_bytes(write_minmax(record(EXECUTOR, [_sample(1), _sample(2)]), model))
     assert main([str(path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "minmax.bin, version 1, 2 runs" in lines[0]
