@@ -154,7 +154,7 @@ def erf(g: Builder, x: V) -> Any:
 
 
 def softplus(g: Builder, x: V, beta: float = 1, threshold: float = 20) -> Any:
-    """Return softplus without overflow, ``relu(x) + log(1 + exp(-|x|))``, or ``x`` above the threshold."""
+    """Return softplus, ``relu(x) + log(1 + exp(-|x|))``, or ``x`` above a threshold. From 16, both are equal."""
     scaled = g("MUL", x, beta) if beta != 1 else x
     total = g("ADD", g("RELU", scaled), g("LOG", g("ADD", g("EXP", g("NEG", g("ABS", scaled))), 1.0)))
     total = g("MUL", total, 1 / beta) if beta != 1 else total
