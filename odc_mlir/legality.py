@@ -152,6 +152,7 @@ class StageLegality(NamedTuple):
 _MODEL = ("builtin.", "func.", "circle.")
 _SEGMENTS = (*_MODEL, "odc.")
 _INSTRUCTIONS = ("npu.buffer", "npu.isa.")
+NPU_INSTRUCTIONS = ConversionTarget("npu-lower-to-tiles", _INSTRUCTIONS)
 _BUFFERS = (*_SEGMENTS, "arith.", "memref.")
 _LOOPS = (*_BUFFERS, "llvm.", "scf.", "vector.")
 

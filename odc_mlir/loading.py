@@ -12,12 +12,10 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
 from odc_mlir.errors import ModelError, OptionError, located
-from odc_mlir.formats.circle.connect import join_signatures
 from odc_mlir.formats.circle.reader import identify, read_model
 from odc_mlir.formats.package import ModelSource, is_program
 from odc_mlir.frontend import import_circle
 from odc_mlir.frontend.export_circle import ModelFile, export_model
-from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.runtime.package import Package, model_of
 from odc_mlir.support.cloning import clone_module
@@ -105,11 +103,13 @@ def from_torch(
     not installed, ModelError if the module cannot be exported or outputs differ, and UnsupportedError with all
     operators that cannot be converted.
     """
+    from odc_mlir.formats.circle.connect import join_signatures
     from odc_mlir.frontend.torch import importer
 
     if via not in ("export", "tico"):
         raise OptionError(f"via is {via!r}, allowed: 'export', 'tico'")
-    if isinstance(example_inputs, Mapping) and set() < {*map(type, example_inputs.values())} <= {tuple, list}:
+    given = [*example_inputs.values()] if isinstance(example_inputs, Mapping) else []
+    if given and all(isinstance(inputs, tuple | list) for inputs in given):
         shapes = dynamic_shapes or {}
         if not (isinstance(shapes, Mapping) and shapes.keys() <= example_inputs.keys()):
             raise OptionError(f"dynamic_shapes must be by signature; the signatures are {[*example_inputs]}")
@@ -127,6 +127,8 @@ def from_torch(
 
 def _compare(graph: Graph, inputs: list[Any], answers: list[Any]) -> None:
     """Raise ModelError if an output differs from PyTorch's by more than 1e-4 of its range, which includes 0."""
+    from odc_mlir.runtime.execution.executor import HostExecutor  # only this needs kernels
+
     for info, found, wanted in zip(graph.output_infos(), HostExecutor(graph).run(inputs), answers, strict=True):
         allowed = 1e-4 * np.ptp(np.append(wanted[np.isfinite(wanted)].astype(np.float64), 0.0))
         if not np.allclose(found, wanted, 0.0, allowed, equal_nan=True):

@@ -13,7 +13,6 @@ from odc_mlir.numerics.pieces import in_pairs, in_pieces
 
 Function = Callable[[NDArray[Any]], NDArray[Any]]
 
-
 _EIGHT = np.array(8, np.uint16)
 
 TABLE_16_THRESHOLD = 1 << 17  # least number of elements for a table of 65536 codes or pairs

@@ -222,6 +222,8 @@ def _traced_back(values: Sequence[SSAValue], goes_through: Callable[[CircleOp], 
 
 # Limit on the samples for refining codes: 8 to 128 samples give the same SQNR within 0.3 dB on two digit networks.
 MOST_REFINING = 64
+# Unrefined candidates that are kept: many differ only in refined codes, and a row of help asks for the last five.
+_MOST_KEPT = 5
 
 
 class CandidateBuilder:
@@ -281,10 +283,9 @@ class CandidateBuilder:
         """Return the candidate with every constant rounded to the nearest code, from the cache or newly built."""
         recipe = replace(recipe, rounding=False, correction=False)
         key = (id(model), id(statistics), recipe)
-        most_kept = 5  # many candidates differ only in refined codes; rows and halves ask for the last five at most
         found = self._unrefined.pop(key, None) or (statistics, self._rounded(model, recipe, statistics))
         self._unrefined[key] = found  # the most recently used is last
-        if len(self._unrefined) > most_kept:
+        if len(self._unrefined) > _MOST_KEPT:
             del self._unrefined[next(iter(self._unrefined))]
         return found[1]
 

@@ -380,8 +380,8 @@ def like_states(
         inputs = [other.input for other in possible if other.output == pair.output]
         return pair not in alike, abs(outputs.index(pair.output) - inputs.index(pair.input))
 
-    found = dict[str, StatePair]()
-    for pair in sorted((pair for pair in possible if pair.input in {pair.input for pair in alike}), key=distance):
+    found, continued = dict[str, StatePair](), {pair.input for pair in alike}
+    for pair in sorted((pair for pair in possible if pair.input in continued), key=distance):
         if pair.output not in {other.output for other in found.values()}:
             found.setdefault(pair.input, pair)
     return list(found.values())[::-1]

@@ -307,7 +307,6 @@ def item(g: Builder, x: V) -> Any:
 
 _SAME = "alias clone detach lift_fresh_copy contiguous dropout lift_fresh resolve_conj"
 _CHECKS = "_assert_async _assert_async.msg sym_constrain_range sym_constrain_range_for_size _assert_scalar"
-
 _CHECKED = "index_copy.default index_select.default gather.default scatter.src scatter.value scatter_add.default"
 CHECKED_INDICES = {**{f"aten.{name}": 2 for name in _CHECKED.split()}, "aten.embedding.default": 1}
 """Place of the argument of indices that PyTorch requires to be non-negative, by operator."""

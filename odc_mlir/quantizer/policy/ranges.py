@@ -98,9 +98,8 @@ MODES: dict[str, Callable[..., Range]] = {MINMAX: minmax, "percentile": percenti
 
 _Reals = NDArray[np.float64]
 
-TAIL = (
-    1 / 3
-)  # part of the runs that is the tail: a tenth gives median losses 1.6 times too large on five laws, this 1.3
+# Part of the runs that is the tail: a tenth gives median losses 1.6 times too large on five laws, this 1.3.
+TAIL = 1 / 3
 # Prior of the tail index, and its weight as a number of extremes: weights of 5 or 80 and indices of 0 or 0.2 fit these
 # laws worse. Against heavier tails, the weight is twice as large: one rare extreme among few imitates a heavy tail.
 _INDEX, _LIGHTER_WEIGHT = 0.1, 20

@@ -85,7 +85,7 @@ class Accumulation:
         """
         rescale = self.rescale
         factors: list[Any] = [] if scale is None or self.hybrid is None else [self.hybrid.scales, np.float32(scale)]
-        if self.node.spec.name != "CONV_2D" or self.node.context.numerics != "litert":
+        if self.node.spec.name != "CONV_2D" or self.node.context.numerics != "litert":  # its CONV_2D multiplies twice
             factors = [np.multiply(*factors)] if factors else []
         if bias is None and not factors:
             return rescale

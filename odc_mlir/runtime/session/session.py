@@ -452,7 +452,7 @@ class Session:
         Raises InputError and changes nothing if an array does not fit or has NaN.
         """
         with parsing("the values are no arrays by name", InputError):
-            arrays = {name: np.array(value) for name, value in dict(values).items()}
+            arrays = {name: np.asarray(value) for name, value in dict(values).items()}
         for name, array in arrays.items():
             if array.dtype.kind == "f" and np.isnan(array).any():
                 raise InputError("the state has NaN, which all later runs would keep", tensor=name)

@@ -45,7 +45,7 @@ from odc_mlir.dialects.npu_program import FUSED
 from odc_mlir.dialects.npu_tiling import TILING, TilingAttr
 from odc_mlir.dialects.odc import YieldOp
 from odc_mlir.errors import CompileError
-from odc_mlir.legality import ConversionTarget
+from odc_mlir.legality import NPU_INSTRUCTIONS
 from odc_mlir.support.deadline import in_time
 from odc_mlir.support.locations import op_name
 from odc_mlir.targets import Target
@@ -257,8 +257,7 @@ class NpuLowerToTilesPass(ProgramPatternPass):
 
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
         emission = Emission(ctx, job)
-        target = ConversionTarget(self.name, ("npu.buffer", "npu.isa."))
-        apply_conversion(ctx, job.program.body, target, [kind(emission) for kind in self.patterns()])
+        apply_conversion(ctx, job.program.body, NPU_INSTRUCTIONS, [kind(emission) for kind in self.patterns()])
         if emission.computed:
             fused = {op_name(op): StringAttr(op_name(conv)) for op, conv in emission.computed.items()}
             job.program.attributes[FUSED] = DictionaryAttr(fused)

@@ -36,7 +36,7 @@ LINE_BUDGETS = {
     "dialects": 4_470,
     "simulator": 3_940,
     "runtime/reporting": 3_555,
-    TOP_LEVEL: 4_623,
+    TOP_LEVEL: 4_626,
     "transforms/partition": 3_710,
     "isa": 2_940,
     "runtime": 2_515,

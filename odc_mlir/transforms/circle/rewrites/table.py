@@ -269,7 +269,7 @@ RULES: tuple[RewriteRule, ...] = (
     _on_request("remove_qdq_for_mpo", "keep the last of consecutive QUANTIZE-DEQUANTIZE pairs", "operators:LastPair"),
     _on_request(
         "replace_islands_with_integers",
-        "operators between DEQUANTIZE and QUANTIZE compute on quantised values. Results change by at most one code",
+        "operators between DEQUANTIZE and QUANTIZE compute on codes. Unary functions change by at most one code",
         "operators:IntegerOperator",
     ),
     _on_request("remove_fakequant", "remove FAKE_QUANT", "operators:DropFakeQuant"),
