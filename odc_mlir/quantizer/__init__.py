@@ -13,6 +13,6 @@ area        modules                                               subject
 ``search``  ``target``, ``evaluator``, ``help``, ``pareto``,      choosing recipes and precisions of layers
             ``precisions``
 ``driver``  ``driver``                                            the steps from model to result
-``verdict`` ``verdict``, ``report``, ``quantize``                 findings, status, page, entry points
+``verdict`` ``verdict``, ``report``, ``summary``, ``quantize``    findings, status, page, texts, entry points
 =========== ===================================================== =============================================
 """

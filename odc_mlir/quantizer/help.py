@@ -1,7 +1,8 @@
 """Help for a model: optional quantisation steps. A step is kept if a paired test on held-out samples confirms the gain.
 
-A row of the help table is a kind of help. The changes of a row are applied in turn to the best trial so far.
-:meth:`HelpSearch.accepts` decides about each change by the row's samples and tolerance.
+A row of the help table (``OF_VALUES``, ``OF_WEIGHTS``) is a kind of help. The changes of a row are applied in turn to
+the best trial so far. :meth:`HelpSearch.accepts` decides about each change by the row's samples and the change's
+tolerance. To add help, add a row. A new field of :class:`Recipe` also needs code in ``CandidateBuilder``.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from odc_mlir.transforms.circle.circle_equalize_channels import drop_factors
 
 LOG = logging.getLogger(__name__)
 
-# Minimum gain of a change beyond chance: smaller gains are below the repeatability of a verdict's figures.
+# Minimum gain of a change beyond chance: verdicts show SQNR with one decimal.
 LEAST_GAIN_DB = 0.1
 # Headrooms to try. With 8 bits, 10 and 30 % cost at most 0.8 and 2.3 dB, because steps are wider. With 16 bits, four
 # times the range cost one bit more than WIDE_HEADROOM.
 HEADROOMS, WIDER_HEADROOMS = (0.1, 0.3), (3.0,)
-# Headrooms are tried if unseen samples are worse than known samples by half the cost of the smallest headroom.
+# Headrooms are tried if unseen samples are worse than known samples by about half the cost of 10 % (8 bits).
 _LEAST_LOST_DB = 0.5
 # Headroom -> largest number of samples for which the headroom is presumed to help, and the cost in dB accepted then.
 # An unseen sample exceeds the maximum of n samples with probability 1 / (n + 1): 1 in 100, or 1 in 17. The cost of the
@@ -65,7 +66,8 @@ class RecipeChange:
 class Help:
     """A row of the help table: name of the step, condition, generator of changes, and samples that judge the changes.
 
-    A change builds on ``search.best``, which the previous change may have replaced.
+    A change builds on ``search.best``, which the previous change may have replaced. ``applies`` also reads the options:
+    without help, and for options that the user gives, a row has no changes.
     """
 
     name: str
@@ -167,7 +169,7 @@ class HelpSearch:
         if not change.is_presumed:
             return ours.better_than(theirs, LEAST_GAIN_DB)
         if judged_on == HELD_BACK:
-            return not theirs.better_than(ours, LEAST_GAIN_DB)
+            return not theirs.better_than(ours, max(LEAST_GAIN_DB, change.most_lost_db))
         return ours.quality_db - theirs.quality_db >= -change.most_lost_db
 
     def loses_layers(self, found: Candidate, best: Candidate) -> bool:
@@ -314,7 +316,7 @@ def _next_equalization(search: HelpSearch) -> Iterator[RecipeChange]:
 def _switched(
     search: HelpSearch, is_presumed: bool = False, most_lost_db: float = 0.0, **fields: Any
 ) -> Iterator[RecipeChange]:
-    value = "fitted" if fields == {"fitted": True} else True
+    value = next(iter(fields.values()))
     recipe = replace(search.best.recipe, **fields)
     yield RecipeChange(value, search.best.model, recipe, is_presumed, most_lost_db)
 
@@ -348,8 +350,9 @@ def _may_switch(search: HelpSearch, option: str) -> bool:
 
 
 def _has_refined(search: HelpSearch) -> bool:
-    kept = {step["step"] for step in search.evaluator.steps if step["kept"]}
-    return not (search.evaluator.is_large or kept.isdisjoint(("rounding", "correction", "rounding unless worse")))
+    assert search.plain is not None
+    first, best = search.plain.recipe, search.best.recipe
+    return not search.evaluator.is_large and (first.rounding, first.correction) != (best.rounding, best.correction)
 
 
 def _may_refine(search: HelpSearch) -> bool:
@@ -402,7 +405,7 @@ OF_VALUES = (
     ),
 )
 OF_WEIGHTS = (
-    Help("scales", lambda search: len(search.options.fits_scales) > 1, partial(_switched, fitted=True)),
+    Help("fitted scales", lambda search: len(search.options.fits_scales) > 1, partial(_switched, fitted=True)),
     ROUNDING,
     CORRECTION,
     # Few held-out samples cannot confirm the gain of this step.

@@ -33,7 +33,7 @@ from odc_mlir.quantizer.measurement import Measurement
 from odc_mlir.quantizer.outputs import CASTS, Columns
 from odc_mlir.quantizer.policy.declarations import INPUTS
 from odc_mlir.quantizer.policy.options import PrecisionChoice, is_pattern_file, share_moved
-from odc_mlir.quantizer.policy.ranges import LEAST_RATIO, Range, Statistics, sizes_differ
+from odc_mlir.quantizer.policy.ranges import LEAST_RATIO, Range, Statistics, extremes, sizes_differ
 from odc_mlir.quantizer.policy.readers import NPU
 from odc_mlir.quantizer.policy.schemes import FLOAT, Scheme
 from odc_mlir.quantizer.refinement import RefinementCache
@@ -423,7 +423,7 @@ def limited_masks(model: FloatModel, samples: Sequence[Sequence[Array]]) -> Floa
     samples = samples[:most_samples]
     names = {value_name(source.value) for found in terms.values() for source in found}
     seen_values = _values(model.graph, samples, names | terms.keys())
-    ranges = {name: _range(seen_values.get(name, ())) for name in names}
+    ranges = {name: extremes(seen_values.get(name, ())) for name in names}
     changed: set[str] = set()
     while True:
         kept = [source for softmax, found in terms.items() if softmax not in changed for source in found]
@@ -463,11 +463,6 @@ def _values(graph: Graph, samples: Sequence[Sequence[Array]], names: Set[str]) -
     run = run_with(graph, wanted)
     every = [run(sample)[1] for sample in samples]
     return {name: [found[index] for found in every] for index, name in wanted.items()}
-
-
-def _range(values: Sequence[Array]) -> Range:
-    ends = [(float(value.min()), float(value.max())) for value in values if value.size]
-    return min((low for low, _ in ends), default=np.inf), max((high for _, high in ends), default=-np.inf)
 
 
 def _are_equal_unless_masked(old: Array, new: Array) -> bool:

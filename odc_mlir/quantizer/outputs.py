@@ -65,7 +65,7 @@ _PLACES = {"ARG_MAX": 0, "ARG_MIN": 0, "TOPK_V2": 1}  # operator -> position of 
 
 
 def last_operator(graph: Graph, tensor: int, *, in_order: bool = True) -> GraphNode | None:
-    """Return the producer of a tensor, traced through conversions and moves of values (if ``in_order``, in order)."""
+    """Return the producer of a tensor, behind conversions and reshapes, and TRANSPOSE unless ``in_order``."""
     producers = graph.producers()
     tensor = _source(producers, tensor, _KEEP_ORDER if in_order else _KEEP_ORDER | {"TRANSPOSE"})
     return producers.get(tensor)

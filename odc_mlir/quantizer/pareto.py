@@ -92,7 +92,6 @@ class Network:
         return True
 
 
-Precisions = dict[str, str]  # by layer name; other layers have the model's scheme
 Levels = tuple[int, ...]
 
 _SOURCE, _SINK = 0, 1  # nodes of a network; others follow

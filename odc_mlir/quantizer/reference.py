@@ -21,6 +21,7 @@ from odc_mlir.quantizer import outputs as kinds
 from odc_mlir.quantizer.execution import float_names, run_in_batches, run_with
 from odc_mlir.quantizer.measurement import Measurement, Powers, constant_outputs, signal_and_noise, variation
 from odc_mlir.quantizer.outputs import Answering, Columns, Lost
+from odc_mlir.quantizer.policy.ranges import extremes
 from odc_mlir.quantizer.policy.verdict import MPEIR_LIMIT, OF_ANSWERS, OF_LABELS, Answers, measure_key, metric_name
 from odc_mlir.quantizer.samples import check_unit
 from odc_mlir.quantizer.states import Rollout
@@ -345,11 +346,7 @@ class Reference:
         if values[0].dtype.kind not in "iuf":
             return None
         finite = [value[np.isfinite(value)].astype(np.float64) for value in values]
-        finite = [value for value in finite if value.size]
-        if not finite:
-            return None
-        low, high = min(float(v.min()) for v in finite), max(float(v.max()) for v in finite)
-        return interval_of(low, high)
+        return interval_of(*extremes(finite)) if any(value.size for value in finite) else None
 
     @cached_property
     def _deciding(self) -> list[int]:
@@ -479,7 +476,7 @@ class Reference:
         return lost
 
     def _share_decided(self, number: int, place: int, found: Array, decisive: Array | None) -> float:
-        """Return the share of answers in output ``place`` that equal the float model's or, by logits, nearly do."""
+        """Return the share of answers that equal the float model's or are nearly as likely. Ties count in part."""
         if place not in self.equalities:
             return self.decides_alike(number, found, place)
         expected = self.outputs[number][place]

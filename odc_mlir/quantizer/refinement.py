@@ -33,7 +33,7 @@ Samples = Sequence[Sequence[Array]]
 # Key of weight codes in one float model: the layers that read these weights, and the grid of the codes.
 _Key = tuple[tuple[str, ...], QuantParams, str]
 
-_MOST_TOGETHER = 1 << 18  # most elements of inputs and intermediate values in one batch of runs
+_MOST_TOGETHER = 1 << 18  # most elements of values in one batch of runs: 1 MiB of float32 stays in a cache
 _SYMMETRIC_NARROW = {"int4", "int8", "int16"}  # constants never use the smallest code of these types
 
 
@@ -304,6 +304,7 @@ def layer_pairs(reference: Graph, quantised: Graph) -> list[_LayerPair]:
 
 
 def _with_sharing(layers: Sequence[_LayerPair]) -> list[_LayerPair]:
+    """Add the names of all layers that share a layer's weights and input, () if other operators read the weights."""
     groups: dict[tuple[int, int, int], list[str]] = {}
     keys = [
         (layer.weights.place, layer.reference.inputs[layer.product.place], layer.product.groups) for layer in layers

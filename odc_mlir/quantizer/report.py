@@ -49,32 +49,25 @@ def render(verdict: Mapping[str, Any]) -> str:
     title = f"{verdict.get('model') or 'a model'} quantised to {rules.types_text(verdict)}"
     layers: Sequence[Mapping[str, Any]] = verdict["layers"]
     sections = [
-        Section("What stands in the way", bullets(verdict["problems"])),
-        Section("Scores", _scores(verdict), "What known answers say of both models."),
+        Section("Problems", bullets(verdict["problems"])),
+        Section("Scores", _scores(verdict), "Both models compared with known answers."),
         Section("Outputs", _outputs(verdict["outputs"])),
         Section(
-            "Errors over steps",
-            _over_steps(verdict.get("states")),
-            "Of the worst output, as states go from run to run.",
+            "Errors over steps", _over_steps(verdict.get("states")), "Of the worst output, by position in a sequence."
         ),
-        Section("What to know about the data", bullets(verdict["findings"])),
-        Section("What each layer alone does to the outputs", _layer_chart(layers), _ALONE),
+        Section("Notes", bullets(verdict["findings"])),
+        Section("Effect of each layer alone", _layer_chart(layers), _ALONE),
         Section("Layers", _layers(layers, verdict["float_reasons"]), "The most harmful first."),
         Section(
             "Accuracy by cost",
             _front(verdict["front"]),
-            "What other precisions of some layers cost and gain: their ranges know the samples held back, so that most "
-            "models are somewhat worse on others.",
+            "Models with other precisions of some layers. Held-out samples are part of their ranges: most models are "
+            "slightly worse on other samples.",
         ),
-        Section(
-            "What was tried",
-            _steps(verdict["steps"]),
-            "Quality: the mean SQNR of what decides the outputs, by which choices are compared.",
-        ),
+        Section("Steps that were tried", _steps(verdict["steps"]), "Quality: mean SQNR of what decides the outputs."),
         Section("Terms", pairs(_TERMS, caption="terms")),
         Section(
-            "How it was made",
-            pairs(((name, data(value)) for name, value in verdict["choices"].items()), caption="choices"),
+            "Choices", pairs(((name, data(value)) for name, value in verdict["choices"].items()), caption="choices")
         ),
     ]
     return markup.render(title, _figures(verdict), sections, note=rules.caution(verdict) or rules.describe(verdict))

@@ -20,6 +20,7 @@ from odc_mlir.formats.calibration import Pictures, holds_pictures, read_calibrat
 from odc_mlir.formats.quantities import counted
 from odc_mlir.formats.samples import Samples, is_finite, random_inputs
 from odc_mlir.ops.spec import Array, QuantKind, TensorInfo
+from odc_mlir.quantizer.policy.ranges import extremes
 from odc_mlir.quantizer.states import Rollout
 from odc_mlir.runtime.execution.binding import check_holds, fits
 from odc_mlir.runtime.execution.graph import Graph, GraphNode, index_limits
@@ -409,7 +410,7 @@ def check_unit(
 
 def _other_units(arrays: Sequence[Array]) -> Iterator[tuple[str, float, float]]:
     largest_pixel = 255.0
-    low, high = min(float(a.min()) for a in arrays), max(float(a.max()) for a in arrays)
+    low, high = extremes(arrays)
     half = largest_pixel / 2
     if low >= 0 and 1 < high <= largest_pixel:
         yield "divided by 255", 1 / largest_pixel, 0.0

@@ -24,6 +24,7 @@ from odc_mlir.formats.quantities import counted
 from odc_mlir.formats.samples import Samples
 from odc_mlir.formats.states import StatePair, initial_bytes, others, pairs_of, positions
 from odc_mlir.ops.spec import Array, TensorInfo
+from odc_mlir.quantizer.policy.ranges import extremes
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph
@@ -371,7 +372,7 @@ def like_states(
     for pair in possible:
         ((output, input),) = positions([pair], graph.input_infos(), graph.output_infos())
         ends = ([values[place] for values in every] for every, place in ((outputs, output), (samples, input)))
-        a, b = ((min(float(v.min()) for v in end), max(float(v.max()) for v in end)) for end in ends)
+        a, b = map(extremes, ends)
         if not any(b) or min(a[1], b[1]) - max(a[0], b[0]) > least_common * (max(a[1], b[1]) - min(a[0], b[0])):
             alike.append(pair)
 

@@ -89,11 +89,10 @@ def load_host(name: str, location: str) -> HostCosts:
 
 
 def _shipped(key: str, folder: str, name: str, location: str) -> dict[str, Any]:
-    files = {file.name: file for file in (Path(__file__).parent / folder).iterdir()}
-    if f"{name}.toml" not in files:
-        known = ", ".join(sorted(file.removesuffix(".toml") for file in files if file.endswith(".toml")))
-        raise TargetError(f"key {key!r} names {name!r}, known: {known}", location=location)
-    return tomllib.loads(files[f"{name}.toml"].read_text("utf-8"))
+    files = {file.stem: file for file in (Path(__file__).parent / folder).glob("*.toml")}
+    if name not in files:
+        raise TargetError(f"key {key!r} names {name!r}, known: {', '.join(sorted(files))}", location=location)
+    return tomllib.loads(files[name].read_text("utf-8"))
 
 
 def check_keys(table: Mapping[str, Any], names: Collection[str], path: str, location: str) -> None:

@@ -192,7 +192,7 @@ class QuantizeOptions:
     )
     range_options: Mapping[str, Any] = option(
         dict,
-        "parameter of --ranges: for percentile low or high (99.9), for moving-average batch or constant; repeatable",
+        "parameter of --ranges: for percentile low or high (99), for moving-average batch or constant; repeatable",
         ACCURACY,
         flag="--range-option",
         metavar="NAME=NUMBER",
@@ -258,7 +258,10 @@ class QuantizeOptions:
         None, "limit on the file size", BUDGET, flag="--max-size", metavar="BYTES", most=math.inf, is_chosen=True
     )
     metric: str | None = option(
-        None, "accuracy measure: mpeir, mae, mape, mse, max_abs, sqnr, cosine, top1, top5 or drop", LIMITS
+        None,
+        "accuracy measure: mpeir, mae, mape, mse, max_abs, sqnr, cosine, r2, top1, top1_decided, top5, drop, "
+        "recall_drop or column_drop",
+        LIMITS,
     )
     limit: float | None = option(None, "worst allowed value of --metric", LIMITS, metavar="X")
     reader: str | None = option(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,6 +92,12 @@ def moving_average(stats: TensorStatistics, batch: int = 16, constant: float = 0
     return min(first, last), max(first, last)
 
 
+def extremes(arrays: Iterable[NDArray[Any]]) -> Range:
+    """Return the smallest and the largest value of arrays, (inf, -inf) without values."""
+    ends = [(float(values.min()), float(values.max())) for values in arrays if values.size]
+    return min((low for low, _ in ends), default=math.inf), max((high for _, high in ends), default=-math.inf)
+
+
 MINMAX = "minmax"
 MODES: dict[str, Callable[..., Range]] = {MINMAX: minmax, "percentile": percentile, "moving-average": moving_average}
 
@@ -103,7 +109,7 @@ TAIL = 1 / 3
 # Prior of the tail index, and its weight as a number of extremes: weights of 5 or 80 and indices of 0 or 0.2 fit these
 # laws worse. Against heavier tails, the weight is twice as large: one rare extreme among few imitates a heavy tail.
 _INDEX, _LIGHTER_WEIGHT = 0.1, 20
-# Limits of the index: values beyond are due to chance, or the tail has no finite mean square.
+# Limits of the index: below -1, density would rise to the end; from 1 on, a tail has no mean, from 0.5 no mean square.
 _LEAST_INDEX, _MOST_INDEX, _MOST_OF_SQUARES = -1.0, 0.9, 0.45
 
 

@@ -112,6 +112,7 @@ def litert_misreads(node: Node) -> bool:
 
 
 def _refused_types(node: Node) -> str | None:
+    """Return the reason why LiteRT refuses a node's types, or None."""
     if any(info is not None and info.dtype == "uint4" for info in (*node.operands, *node.results)):
         return "LiteRT has no kernel for codes of uint4"
     if litert_misreads(node):

@@ -393,8 +393,9 @@ def passed_text(verdict: Mapping[str, Any]) -> str:
 
 
 def unchecked_text(verdict: Mapping[str, Any]) -> str:
-    """Return the text for an unchecked model, with the reasons if samples do not show states as in use."""
-    doubts = () if verdict["samples"].get("made_up", True) else verdict["samples"]["doubts_of_states"]
+    """Return the text for an unchecked model, with the open questions if the samples are real."""
+    samples = verdict["samples"]
+    doubts = () if samples.get("made_up", True) else samples.get("doubts_of_states") or verdict["findings"][:1]
     return f"{_NOT_IN_USE} ({'; '.join(doubts)})" if doubts else _NOT_CHECKED
 
 

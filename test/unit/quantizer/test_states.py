@@ -17,7 +17,7 @@ from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.states import NAME, StatePair, encode
 from odc_mlir.quantizer import states
-from odc_mlir.quantizer.help import HelpSearch, _headrooms
+from odc_mlir.quantizer.help import HELD_BACK, HelpSearch, _headrooms
 from odc_mlir.quantizer.models import Recipe
 from odc_mlir.quantizer.policy.options import make_options
 from odc_mlir.quantizer.policy.verdict import unshown
@@ -386,3 +386,17 @@ def test_known_samples_bound_the_gain_of_a_wider_range(
     )
     change = SimpleNamespace(is_presumed=is_presumed, most_lost_db=0.5)
     assert HelpSearch.foreseen(cast(Any, search), cast(Any, change), cast(Any, "found"), cast(Any, "best")) is expected
+
+
+@pytest.mark.parametrize(("most_lost_db", "kept"), [(0.0, False), (0.5, False), (1.5, True)])
+def test_the_tolerance_of_a_presumed_change_counts_on_held_back_samples(most_lost_db: float, kept: bool) -> None:
+    def measured(candidate: str) -> SimpleNamespace:
+        db = 29.0 if candidate == "found" else 30.0
+        return SimpleNamespace(quality_db=db, better_than=lambda other, least: db - other.quality_db > least, lacking=0)
+
+    search: Any = object.__new__(HelpSearch)
+    search.measured, search.options = measured, SimpleNamespace(min_coverage=None)
+    coverage = SimpleNamespace(share=lambda: 1.0, left=lambda unit: 0)
+    search.evaluator = SimpleNamespace(coverage=lambda candidate: coverage)
+    change: Any = SimpleNamespace(is_presumed=True, most_lost_db=most_lost_db)
+    assert search.accepts(HELD_BACK, change, "found", "best") is kept

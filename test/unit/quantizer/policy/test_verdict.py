@@ -10,6 +10,7 @@ from odc_mlir.errors import OptionError
 from odc_mlir.quantizer.evaluator import wilson
 from odc_mlir.quantizer.policy import verdict as rules
 from odc_mlir.quantizer.policy.verdict import Answers, Limit, choose_limits, describe, make_verdict
+from odc_mlir.quantizer.summary import conclusion
 
 ANSWERS = [Answers("y", "top1_match", 200)]
 MPEIR, RECALL = Limit("mpeir", 0.1), Limit("recall_drop", 10.0)
@@ -150,6 +151,23 @@ def test_a_verdict_names_what_failed() -> None:
         "failed: same answers 50.0 % (at least 99.0 % allowed); worst layers: 'bad' (CONV_2D), 'good' (CONV_2D)"
     )
     assert rules.check_text("top1_match", 0.99, 95 / 96) == "same answers 98.96 % (at least 99.0 % allowed)"
+
+
+@pytest.mark.parametrize(
+    ("severity", "said"),
+    [
+        (rules.NOTE, "passed"),
+        (rules.OPEN, "not checked as in use, though limits hold on these frames (a finding)"),
+        (rules.DOUBT, "FAILED on too few samples (9 samples; all limits are met on them)"),
+        (rules.PROBLEM, "FAILED: a finding"),
+    ],
+)
+def test_a_finding_of_each_severity_is_told(severity: str, said: str) -> None:
+    samples = {"made_up": False, "checked_on": 9}
+    verdict = make_verdict([MPEIR], {"mpeir": 0.05}, findings=[(severity, "a finding")], samples=samples)
+    verdict |= {"certain": verdict["passed"]}
+    assert conclusion(verdict).startswith(said)
+    assert "a finding" in [*verdict["problems"], *verdict["findings"]]
 
 
 def test_a_verdict_that_passes_tells_the_first_limit() -> None:
