@@ -1,6 +1,6 @@
 """What each step of the quantiser is worth: alone on top of plain quantising, and when help goes without it.
 
-    python benchmarks/ablation.py [--data DIR] [--samples N] [--scheme int8] [MODEL ...]
+    python benchmarks/ablation.py [--data DIR] [--samples N] [--scheme int8] [--thresholds] [MODEL ...]
 
 ``--data`` holds ``models`` (default: $ODC_TEST_DATA, else ``shared`` beside the repository). Each network is quantised
 by its calibration samples, and measured on N samples that the quantiser never sees: SQNR in dB of the outputs, or of
@@ -9,6 +9,9 @@ quantising with this step alone, and the loss of help, mixed precision apart, wh
 tries several values, rows that begin with … have each of these: alone, and left out of what help tries. ``hf_bert`` has
 random weights and is given random tokens; made networks are ``raw_table``, of raw columns that differ in size,
 ``raw_answers``, whose answers do, and ``long_tails``, of columns with rare large values.
+
+With ``--thresholds``, the table has instead the change of the SQNR with help if a threshold of the search is halved and
+doubled.
 """
 
 from __future__ import annotations
@@ -31,8 +34,8 @@ import odc_mlir
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantizer import help
-from odc_mlir.quantizer.policy import options
+from odc_mlir.quantizer import help, measurement, precisions
+from odc_mlir.quantizer.policy import options, ranges
 from odc_mlir.quantizer.reference import Reference
 from odc_mlir.runtime.execution.graph import build_graph
 from quantizer_tasks import TASKS, Task, samples_of
@@ -94,6 +97,13 @@ STEPS = (
     Step("normalise outputs", {"normalize": "outputs"}, {"normalize": "inputs"}),
 )
 MIXED = "mixed precision"
+THRESHOLDS = (
+    (help, "LEAST_GAIN_DB"),
+    (help, "_LEAST_LOST_DB"),
+    (measurement, "_MOST_LOST_DB"),
+    (precisions, "_NEAR_DB"),
+    (ranges, "LEAST_RATIO"),
+)
 
 
 @dataclass(frozen=True)
@@ -181,6 +191,20 @@ def without(module: ModuleType, table: str, entry: Any) -> Iterator[None]:
         setattr(module, table, before)
 
 
+@contextlib.contextmanager
+def scaled(module: ModuleType, name: str, factor: float) -> Iterator[None]:
+    """Multiply a threshold, in all modules that import it, as long as this lasts."""
+    before = getattr(module, name)
+    holders = [each for key, each in sys.modules.items() if key.startswith("odc_mlir.quantizer") and name in vars(each)]
+    for holder in holders:
+        setattr(holder, name, before * factor)
+    try:
+        yield
+    finally:
+        for holder in holders:
+            setattr(holder, name, before)
+
+
 class Measured:
     """SQNR of one network by options."""
 
@@ -203,6 +227,17 @@ class Measured:
             yield step.name, f"{_text(self._gain(step, plain))} / {_text(helped - self._without(step))}"
         yield MIXED, f"{_text(self(help=False, mixed='on') - plain)} / {_text(self(mixed='auto') - helped)}"
 
+    def changes(self) -> Iterator[tuple[str, str]]:
+        """The rows of ``--thresholds``."""
+        helped = self(mixed="auto")
+        yield "with help", f"{helped:.1f}"
+        for module, name in THRESHOLDS:
+            found = []
+            for factor in (0.5, 2.0):
+                with scaled(module, name, factor):
+                    found.append(_text(self(mixed="auto") - helped))
+            yield name, " / ".join(found)
+
     def _gain(self, step: Step, plain: float) -> float:
         """What ``step`` adds to plain quantising."""
         return self(**({"help": False} | step.alone)) - plain
@@ -224,6 +259,7 @@ def main() -> int:
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("ODC_TEST_DATA") or ROOT.parent / "shared"))
     parser.add_argument("--samples", type=int, default=UNSEEN, metavar="N")
     parser.add_argument("--scheme", default="int8", choices=("int8", "uint8", "int16x8"))
+    parser.add_argument("--thresholds", action="store_true")
     arguments = parser.parse_args()
     columns: dict[str, dict[str, str]] = {}
     for subject in subjects(arguments.data / "models"):
@@ -231,7 +267,8 @@ def main() -> int:
             continue
         column = columns.setdefault(subject.name, {})
         start = time.process_time()
-        for row, cell in Measured(subject, arguments.samples, arguments.scheme).cells():
+        measured = Measured(subject, arguments.samples, arguments.scheme)
+        for row, cell in measured.changes() if arguments.thresholds else measured.cells():
             column[row] = cell
             print(f"{subject.name}: {row} {cell}", file=sys.stderr, flush=True)
         print(f"{subject.name}: {time.process_time() - start:.0f} s of CPU", file=sys.stderr, flush=True)
@@ -242,7 +279,7 @@ def main() -> int:
 def _print(columns: Mapping[str, Mapping[str, str]]) -> None:
     print(f"| step | {' | '.join(columns)} |")
     print(f"| --- |{' --- |' * len(columns)}")
-    for row in ("plain", "with help", *(step.name for step in STEPS), MIXED):
+    for row in dict.fromkeys(row for column in columns.values() for row in column):
         print(f"| {row} | {' | '.join(column.get(row, '') for column in columns.values())} |")
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.errors import InputError, OptionError
 
-LEAST_RATIO = 16.0  # sizes differ from this ratio on, which costs the smaller one four bits of its codes
+LEAST_RATIO = 16.0  # sizes differ from this ratio on, which costs the smaller one log2(16) = 4 bits of its codes
 
 
 def sizes_differ(low: NDArray[np.float64], high: NDArray[np.float64]) -> bool:

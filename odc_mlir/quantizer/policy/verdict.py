@@ -23,7 +23,7 @@ class UntoldError(OptionError):
 
 
 DEFAULT_DROP_POINTS, DEFAULT_DROP_DB = 1.0, 0.5  # allowed loss: one answer of a hundred; an eighth more noise
-DEFAULT_DROP_OF_SPAN = 1.0  # allowed growth of an RMSE, in percent of the answers' range
+DEFAULT_DROP_OF_SPAN = 1.0  # allowed growth of an RMSE, in percent of the answers' range: a hundredth, as of answers
 # Factor between the allowed losses of a single class and of all classes: if one class of ten is lost, all lose a tenth.
 RECALL_DROPS = 10.0
 # Same factor for one of many columns: a few samples may have all rare errors. A lost column loses 10 % or more.
@@ -64,7 +64,7 @@ HIGHER_IS_BETTER = {name: metric.is_higher_better for name, metric in _METRICS.i
 OF_LABELS = frozenset({"drop", "recall_drop", "column_drop"})
 OF_ANSWERS = OF_LABELS | {"top1_match", "top5_match", "top1_decided"}
 _ALIASES = {"sqnr": "sqnr_db", "mape": "mape_percent", "top1": "top1_match", "top5": "top5_match"}
-_LARGEST_FORGIVEN = 0.1  # largest share of a single answer for which limits forgive one different answer
+_LARGEST_FORGIVEN = 0.1  # limits forgive one different answer of at least ten: of fewer, one is more than a tenth
 
 Measures = Mapping[str, float | None]
 # Options that change limits: --limit, --limit together with --metric, and --max-drop.
