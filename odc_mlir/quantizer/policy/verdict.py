@@ -511,7 +511,7 @@ def _hint_of(verdict: Mapping[str, Any]) -> str | None:
         return _budget_hint(budget, _LONGER if _is_cut_short(verdict) else _allow_more(missed))
     if len(every) > 1 and [check["metric"] for check in every if not check["passed"]] == [R2_LIMIT.metric]:
         # Nobody requested R2_LIMIT: it applies because constant outputs keep all other limits.
-        return None if any("in use" in problem for problem in verdict["problems"]) else VARY_MORE  # else already said
+        return None if any(VARY_MORE in problem for problem in verdict["problems"]) else VARY_MORE
     told = () if verdict["samples"].get("outputs_vary", True) else (R2_LIMIT.metric,)  # remedies are already given
     missed = [check for check in every if not check["passed"] and check["metric"] not in told]
     return _remedies(verdict, missed) if missed else None
