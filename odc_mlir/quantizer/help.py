@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any
 
 from odc_mlir.errors import OdcError
-from odc_mlir.formats.quantities import listed
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.quantizer import models as float_models
 from odc_mlir.quantizer.candidates import has_outputs_with_tails
@@ -39,7 +38,9 @@ _LEAST_LOST_DB = 0.5
 # Headroom -> largest number of samples for which the headroom is presumed to help, and the cost in dB accepted then.
 # An unseen sample exceeds the maximum of n samples with probability 1 / (n + 1): 1 in 100, or 1 in 17. The cost of the
 # second headroom is the cost beyond the first.
-_PRESUMED = {0.1: (99, 0.5), 0.3: (16, 1.5), 3.0: (99, 0.5)}
+_FEW = 99
+_PRESUMED = {0.1: (_FEW, 0.5), 0.3: (16, 1.5), 3.0: (_FEW, 0.5)}
+_NARROW = (("high", 90.0), ("low", 10.0))  # ranges without the extremes of the lowest and the highest tenth of runs
 
 _IMPLIED = (
     "the first layer's weights differ by channel, as if they included a normalisation of inputs: inputs are scaled by "
@@ -195,17 +196,10 @@ class HelpSearch:
             model, recipe = found, chosen
         if self.options.normalization not in (AUTO, OFF) and model is self.evaluator.base:
             self._findings.append(
-                f"normalize {self.options.normalize} changes nothing: no input has channels that differ in size where "
-                f"layers can make up for it, and {self._why_no_outputs(model)}"
+                f"normalize {self.options.normalize} changes nothing: no input has channels, and no output of a "
+                "quantised layer without given type or parameters has columns, that differ and could be normalised"
             )
         return model, recipe
-
-    def _why_no_outputs(self, model: FloatModel) -> str:
-        if self.options.output_types:
-            return "outputs with given types are not normalised"
-        given = [repr(info.name) for info in model.graph.output_infos() if info.name in self._given]
-        other = f" but {listed(given)}, whose parameters are given," if given else ""
-        return f"no layer{other} that may have codes gives outputs such columns"
 
     def _recipe(self) -> Recipe:
         options = self.options
@@ -365,6 +359,11 @@ def _has_unseen(search: HelpSearch) -> bool:
     return bool(search.data.fit) and search.data.held is not search.data.fit
 
 
+def _may_narrow_ranges(search: HelpSearch) -> bool:
+    has_many = search.data.independent > _FEW  # else, wider ranges are presumed to help
+    return has_many and search.options.help and search.options.ranges == AUTO and not search.options.has_codes_to_spare
+
+
 def _may_make_output_room(search: HelpSearch) -> bool:
     model = search.best.model
     may_ask = _has_unseen(search) and not search.evaluator.is_large and not search.options.has_codes_to_spare
@@ -390,6 +389,7 @@ OF_VALUES = (
     ),
     # Rounding noise of weights hides gains of other changes, and refined codes reduce this noise.
     Help("refined equalize", _has_refined, _next_equalization),
+    Help("ranges", _may_narrow_ranges, partial(_switched, ranges="percentile", range_options=_NARROW)),
     # A loss of one decibel is accepted for output room, because samples seldom show the gain for rare values.
     Help(
         "output room",

@@ -53,7 +53,7 @@ class Rollout:
     places: Places = ()
     steps: list[int] = field(default_factory=list)  # number of each frame in its sequence, from 0
     are_shuffled: bool = False  # whether the samples are in another order than in use
-    _each: int = 1  # number of frames per sample
+    each: int = 1  # number of frames per sample
     _frames: list[list[Array]] = field(default_factory=list)
     _numbers: dict[int, int] = field(default_factory=dict)  # frame number by id of the frame
     _given: dict[int, list[Array]] = field(default_factory=dict)  # frame id -> sample with other states than the frame
@@ -123,15 +123,15 @@ class Rollout:
             held = self._rolled(*_repeated(samples, starts, _HELD))[_HELD - 1 :: _HELD]
             go_farther = self._reach(held, own) > _FARTHER
             self.are_shuffled = 2 * len(given) > len(samples) or (go_farther and self._are_unlike(samples, starts))
-            self._each = _HELD if self.are_shuffled and go_farther else 1
-        if self._each > 1:
+            self.each = _HELD if self.are_shuffled and go_farther else 1
+        if self.each > 1:
             inputs = {*range(len(samples[0]))} - self._state_inputs
-            every, starts = _repeated([_scaled(sample, inputs) for sample in samples], starts, self._each)
+            every, starts = _repeated([_scaled(sample, inputs) for sample in samples], starts, self.each)
             own = self._rolled(every, starts)
         self._numbers |= {id(frame): number for number, frame in enumerate(own, len(self._frames))}
         self._frames += own
         self.steps += _steps(starts).tolist()
-        frames = own[self._each - 1 :: self._each]
+        frames = own[self.each - 1 :: self.each]
         self._given |= {id(frames[place]): sample for place, sample in given.items()}
         return frames
 

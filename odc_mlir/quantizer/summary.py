@@ -61,7 +61,8 @@ def figure(verdict: Mapping[str, Any]) -> str:
         if metric in limited and metrics.get(metric) is not None:
             found.append(f"{quality_name(metric)} {share_text(metrics[metric])}")
     if metrics.get("sqnr_db") is not None:
-        found.append(f"SQNR {decibel_text(metrics['sqnr_db'])}")
+        of = f" in the worst of {counted(outputs, 'output')}" if (outputs := len(verdict["outputs"])) > 1 else ""
+        found.append(f"SQNR {decibel_text(metrics['sqnr_db'])}{of}")
     elif metrics.get("differing") == 0:
         found.append("equal to the float model")
     return f"{', '.join(found) or 'without a measure'} on {count}{_over_frames(verdict)}"
@@ -75,10 +76,13 @@ def _over_frames(verdict: Mapping[str, Any]) -> str:
     states = verdict.get("states")
     if not states:
         return ""
-    first, last = states["steps"][0], states["steps"][-1]
-    ends = [(f"frame {first['first']}", first), (f"frames {last['first']} to {last['last']}", last)]
-    texts = [f"{decibel_text(step['sqnr_db'])} in {name}" for name, step in ends if step["sqnr_db"] is not None]
-    return f" of {counted(states['sequences'], 'sequence')} ({', '.join(texts)})" if texts else ""
+    texts = []
+    for step in (states["steps"][0], states["steps"][-1]):
+        first, last = step["first"], step["last"]
+        frames = f"frames {first} to {last}" if first < last else f"frame {first}"
+        texts += [] if step["sqnr_db"] is None else [f"{decibel_text(step['sqnr_db'])} in {frames}"]
+    repeated = f", each repeated for {each} frames" if (each := states["frames_per_sample"]) > 1 else ""
+    return f" of {counted(states['sequences'], 'sequence')}{repeated} ({', '.join(texts)})" if texts else ""
 
 
 def _cost(verdict: Mapping[str, Any]) -> Iterator[str]:
@@ -116,9 +120,11 @@ def _help(verdict: Mapping[str, Any]) -> Iterator[str]:
     why = ""
     if plain and helped and helped <= plain:  # such help is kept because it is better for most models
         has_room = choices.get("headroom") or choices.get("output_room")
-        why = f"; {'with room for values beyond those of samples' if has_room else 'chance explains the difference'}"
+        why = f"; {'ranges have room for values beyond these' if has_room else 'chance explains the difference'}"
     if texts:
-        yield f"  help over plain quantisation, on held-out samples: {', '.join(texts)}{why}"
+        # The accuracy in the headline is lower, because there ranges do not cover the samples.
+        covered = ", which ranges cover" if verdict["samples"]["ranges_cover"] else ""
+        yield f"  help over plain quantisation, on held-out samples{covered}: {', '.join(texts)}{why}"
 
 
 def _widening(verdict: Mapping[str, Any]) -> Iterator[str]:

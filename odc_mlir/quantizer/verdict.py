@@ -247,7 +247,7 @@ class JudgedCandidate:
             "pairs": self.options.states,
             "known": rollout.how,
             "sequences": rollout.steps.count(0),
-            "independent": rollout.independent,
+            "frames_per_sample": rollout.each,
             "steps": rollout.by_step(self.reference.samples, results.signal, results.noise),
         }
 
@@ -456,12 +456,6 @@ def _unshown_states(o: JudgedCandidate) -> Iterator[str]:
     yield from (f"{doubt}: {remedy}" for doubt, remedy in o.doubts_of_states.items())
 
 
-def _few_sequences(o: JudgedCandidate) -> Iterator[str]:
-    if o.over_sequences_db is not None:
-        low, high = o.over_sequences_db
-        yield f"the SQNR may be {low:.1f} to {high:.1f} dB over other sequences; record more frames"
-
-
 def _classes(o: JudgedCandidate) -> Iterator[str]:
     reference = o.reference
     for place, name in enumerate(o.measured.names):
@@ -516,7 +510,6 @@ CHECKS = (
     VerdictCheck("lost outputs beside missed limits", NOTE, lambda o: o.lost_outputs[0] if o.misses_own_limits else ()),
     VerdictCheck("states", NOTE, _states),
     VerdictCheck("states in use", OPEN, lambda o: () if o.states is None else _unshown_states(o)),
-    VerdictCheck("few sequences", NOTE, _few_sequences),
     VerdictCheck("recall of classes", NOTE, lambda o: recall_findings(o.measured.recalls)),
     VerdictCheck("classes without samples", NOTE, _classes),
     VerdictCheck("samples without float outputs", NOTE, _partly_finite),
@@ -584,6 +577,7 @@ def _samples(outcome: JudgedCandidate) -> dict[str, Any]:
         "checked_on": reference.measurable,
         "outputs_vary": driver.evaluator.outputs_vary,
         "made_up": data.made_up,
+        "ranges_cover": not (data.separate or driver.options.definition.weights_only),
         "same_inputs": list(outcome.same_inputs),
         "unreal_inputs": unreal_inputs(base.records, inputs),
         "one_sided": one_sided(base.graph, base.complete),

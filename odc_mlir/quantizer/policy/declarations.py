@@ -185,7 +185,7 @@ class QuantizeOptions:
     help: bool = option(True, "do not try steps that improve accuracy", ACCURACY, flag="--no-help")
     ranges: str = option(
         AUTO,
-        "method to choose ranges (auto: minmax)",
+        "method to choose ranges (auto: minmax or percentile)",
         ACCURACY,
         choices=(AUTO, *RANGE_MODES),
         **_of_values(_NO_RANGES, AUTO, is_chosen=True),

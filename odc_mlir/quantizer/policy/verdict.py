@@ -419,7 +419,7 @@ def unshown(samples: Mapping[str, Any] | None) -> list[str]:
         found.append(f"{_inputs_were(others)} in another unit in the calibration samples")
     found += samples.get("doubts_of_states", ())
     if ends := samples.get("over_sequences_db"):
-        found.append(f"over other sequences, the SQNR may be {ends[0]:.1f} to {ends[1]:.1f} dB")
+        found.append(f"over other sequences, the SQNR may be {ends[0]:.1f} to {ends[1]:.1f} dB; record more frames")
     if samples.get("labels_tell") is False:
         found.append("labels fit the float model no better than chance")
     asked = f"{KEPT_BY_CONSTANTS}: are inputs in the unit of training?"

@@ -93,7 +93,7 @@ def test_a_value_that_misses_its_limit_does_not_look_as_if_it_kept_it() -> None:
 
 def test_help_that_gains_nothing_on_these_samples_is_explained() -> None:
     verdict = _made().verdict
-    for after, headroom, why in ((25.3, 0.0, "; chance"), (25.3, 0.1, "; with room"), (30.0, 0.1, "")):
+    for after, headroom, why in ((25.3, 0.0, "; chance"), (25.3, 0.1, "; ranges have room"), (30.0, 0.1, "")):
         verdict["help"], verdict["choices"]["headroom"] = {"sqnr_db": [25.8, after]}, headroom
         (line,) = (line for line in summary("m", verdict) if "help over plain" in line)
         assert re.fullmatch(rf"  help over plain .*: SQNR 25.8 dB -> {after} dB{why}.*", line)

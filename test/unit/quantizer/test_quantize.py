@@ -70,6 +70,20 @@ def test_help_finds_equalisation_and_says_what_it_does() -> None:
     assert len(steps) < counts[-1]
 
 
+@pytest.mark.parametrize(("count", "ranges"), [(160, "percentile"), (96, "minmax")])
+def test_help_leaves_out_rare_extremes_that_outputs_do_not_need(count: int, ranges: str) -> None:
+    """TANH saturates for an input that is twenty times as large in every 16th of many samples."""
+    random, builder = np.random.default_rng(0), ModelBuilder()
+    weights = random.normal(size=(8, 8)) / 2
+    weights[:, 0], weights[0], weights[0, 0] = 0.0, 0.0, 3.0
+    x = builder.tensor("x", (1, 8))
+    squashed = builder.made("squashed", (1, 8), "TANH", builder.dense("hidden", x, weights))
+    file = builder.file([x], [builder.dense("y", squashed, random.normal(size=(4, 8)))])
+    samples = random.normal(size=(count, 1, 8)).astype(np.float32)
+    samples[::16, :, 0] *= 20.0
+    assert quantize(file, calibration=[[sample] for sample in samples]).verdict["choices"]["ranges"] == ranges
+
+
 def test_overrides_keep_layers_as_asked_and_are_told_from_what_the_search_leaves_in_float() -> None:
     made = _made(overrides={"stem": "int16x8", "conv1": "float"}, **only("mixed"), help=True)
     scheme = made.verdict["scheme"]
