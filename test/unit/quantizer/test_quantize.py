@@ -142,7 +142,7 @@ def test_weights_only_needs_no_data_and_is_not_checked_then(caplog: pytest.LogCa
     assert (made.verdict["status"], made.passed, made.failed) == ("unchecked", False, False)
     expected: dict[str, Any] = {key: [] for key in ("same_inputs", "unreal_inputs", "one_sided", "other_units")}
     expected |= {"made_up": True, "labels_tell": None, "chosen_by": 0, "checked_on": 8, "telling": True}
-    expected |= {"outputs_vary": True}
+    expected |= {"outputs_vary": True, "ranges_cover": False}
     found = made.verdict["samples"]
     assert {key: found[key] for key in found if key != "layers_examined_on"} == expected
     assert not made.verdict["intervals"]
