@@ -25,7 +25,7 @@ from odc_mlir.simulator.boxes import view
 from odc_mlir.simulator.counters import Counters
 from odc_mlir.simulator.path import PathSpan, critical_path
 from odc_mlir.simulator.program import Program
-from odc_mlir.simulator.run import simulate
+from odc_mlir.simulator.run import MemoryModel, simulate
 from odc_mlir.simulator.trace import Trace, TraceEvent, windows
 from odc_mlir.targets import Target
 
@@ -169,7 +169,7 @@ def _owner(trace: Trace, event: TraceEvent) -> str:
 
 
 LEAST_SHARE = 0.05  # least share of cycles of a cause for which a better machine is simulated
-LEAST_GAIN = 1.02  # least speed-up of an operator that is reported
+LEAST_GAIN = 1.02  # least speed-up that is reported
 COLUMNS = 160  # parts of the time in the chart of live bytes
 SPAN_PARTS = 500  # pauses of an engine that are shorter than this part of a run do not split its spans
 
@@ -262,8 +262,8 @@ def causes_of(path: Sequence[PathSpan], charged: Sequence[tuple[int, int]]) -> l
     return [dict(causes) for causes in found]
 
 
-def explain(program: Program) -> dict[str, Any]:
-    """Return JSON data: ``causes`` of the run's cycles, ``what_if`` by change, ``operators`` and ``sram_live``.
+def explain(program: Program, memory_model: MemoryModel = "parity") -> dict[str, Any]:
+    """Return JSON data: ``causes`` of the cycles, ``what_if`` by change that helps, ``operators`` and ``sram_live``.
 
     ``operators``: ``name``, ``cycles`` and ``causes`` of operators, sorted by end. ``causes`` add up to ``cycles``.
         ``binds`` is the largest cause, or None without cycles. ``helps`` lists machines that need fewer cycles, best
@@ -271,22 +271,20 @@ def explain(program: Program) -> dict[str, Any]:
     ``spans``: see :func:`engine_spans`.
     ``sram_live``: see :func:`live_bytes`.
     """
-    result = simulate(program, execute=False, trace=True)
+    result = simulate(program, memory_model=memory_model, execute=False, trace=True)
     assert result.trace is not None
     cycles, charged = _charge_windows(result.counters)
     path = critical_path(result.trace)
     path[-1] = _extended_to(path[-1], cycles)
     run = causes_of(path, [(0, cycles)])[0]
-    changes = [
-        name
-        for name, what in WHAT_IFS.items()
-        if sum(run.get(cause, 0.0) for cause in what.causes) >= LEAST_SHARE * cycles
-    ]
     better: dict[str, list[tuple[str, int, int]]] = {}
-    totals: dict[str, int] = {}
-    for name in changes:
-        other = replace(program, target=WHAT_IFS[name].better(program.target))
-        totals[name], better[name] = _charge_windows(simulate(other, execute=False).counters)
+    what_if: dict[str, dict[str, Any]] = {}
+    for name, what in WHAT_IFS.items():
+        if sum(run.get(cause, 0.0) for cause in what.causes) >= LEAST_SHARE * cycles:
+            other = replace(program, target=what.better(program.target))
+            total, better[name] = _charge_windows(simulate(other, memory_model=memory_model, execute=False).counters)
+            if cycles >= LEAST_GAIN * total:
+                what_if[name] = {"text": what.text, "cycles": total}
     causes = causes_of(path, [(begin, end) for _, begin, end in charged])
     spans = engine_spans(result.trace, result.counters)
     operators = []
@@ -307,7 +305,7 @@ def explain(program: Program) -> dict[str, Any]:
     return {
         "cycles": cycles,
         "causes": _rounded(run),
-        "what_if": {name: {"text": WHAT_IFS[name].text, "cycles": totals[name]} for name in changes},
+        "what_if": what_if,
         "operators": operators,
         "sram_live": live_bytes(result.trace, cycles, COLUMNS),
     }

@@ -177,9 +177,12 @@ def load(target: str | os.PathLike[str]) -> Target:
     if not text.endswith(".toml"):
         raise TargetError(f"unknown target {text!r}", hint=f"use one of {', '.join(names())}, or a .toml file")
     try:
-        return parse(_read_file(text), text)
+        found = parse(_read_file(text), text)
     except (OSError, ValueError) as error:
         raise TargetError(f"cannot read the target description: {error}", location=text) from error
+    if found.name in names() and found != load(found.name):
+        raise TargetError(f"a shipped target is called {found.name!r}", location=text, hint="choose another name")
+    return found
 
 
 def _read_file(path: str) -> str:

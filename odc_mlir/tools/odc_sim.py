@@ -15,7 +15,7 @@ from odc_mlir.tools.files import add_input, add_output, add_overwrite, add_sampl
 
 if TYPE_CHECKING:
     from odc_mlir.formats.samples import Samples
-    from odc_mlir.simulator import Program, Result
+    from odc_mlir.simulator import MemoryModel, Program, Result
     from odc_mlir.simulator.counters import Counters
 
 COUNTERS = json_kind("a file of counters", "cycles", "queues", "ports")
@@ -79,7 +79,7 @@ def _body(arguments: argparse.Namespace) -> None:
     _write(arguments, samples, results)
     arguments.files.tell(summary(program, results[0].counters))
     if arguments.verbose:
-        arguments.files.tell(explanation(program))
+        arguments.files.tell(explanation(program, arguments.memory_model))
 
 
 def _binary(path: Path) -> bytes:
@@ -143,12 +143,12 @@ def summary(program: Program, counters: Counters) -> Iterator[str]:
         yield f"queue {name:<7} busy {busy:>7}" + (f", waits for {stalls}" if stalls else "")
 
 
-def explanation(program: Program) -> Iterator[str]:
-    """Yield lines that explain a run's cycles (memory model parity): by operator, and possible improvements."""
+def explanation(program: Program, memory_model: MemoryModel) -> Iterator[str]:
+    """Yield lines that explain a run's cycles: by operator and, in memory model parity, possible improvements."""
     from odc_mlir import simulator
     from odc_mlir.runtime.reporting.report_table import explanation_lines, help_text, terminal_width
 
-    found = simulator.explain(program)
+    found = simulator.explain(program, memory_model)
     cycles = found["cycles"]
     rows = [
         (
@@ -163,7 +163,7 @@ def explanation(program: Program) -> Iterator[str]:
     titles = ("result", "cycles", "share", "bound by", "would help")
     if rows:
         yield from aligned(titles, rows, frozenset({"cycles", "share"}), terminal_width())
-    yield from explanation_lines(found["causes"], found["what_if"], cycles)
+    yield from explanation_lines(found["causes"], found["what_if"] if memory_model == "parity" else {}, cycles)
 
 
 main = tool(build_parser, _body)

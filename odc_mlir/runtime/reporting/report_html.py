@@ -347,7 +347,7 @@ def _helping(report: Mapping[str, Any]) -> Figure:
         return Figure(label, wanted, groups[0].remedy or groups[0].cause)
     tried = {what["cycles"]: what["text"] for what in report.get("what_if", {}).values()}
     if not (cycles := min(filter(None, tried), default=0)):
-        return Figure(label, NOTHING, "no change of the machine was tried")
+        return Figure(label, NOTHING, "no tried change of the machine")
     return Figure(label, tried[cycles], f"{report['cycles_total'] / cycles:.2f} times as fast on the NPU")
 
 

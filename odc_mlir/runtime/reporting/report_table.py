@@ -60,10 +60,8 @@ def explanation_lines(
     shown = list(causes.items())[:_CAUSES_SHOWN]
     yield "cycles went to " + ", ".join(f"{cause} {share_text(spent / cycles)}" for cause, spent in shown)
     for what in sorted(what_if.values(), key=lambda what: what["cycles"]):
-        if 0 < what["cycles"] < cycles:
-            speedup = f"{cycles / what['cycles']:.2f}x"
-            found = count_text(what["cycles"], "cycles")
-            yield f"with {what['text']}, compiled with --prefer fewest-cycles: at most {found} ({speedup})"
+        found, speedup = count_text(what["cycles"], "cycles"), f"{cycles / what['cycles']:.2f}x"
+        yield f"with {what['text']}, compiled with --prefer fewest-cycles: at most {found} ({speedup})"
 
 
 def memory_lines(report: Mapping[str, Any]) -> Iterator[str]:

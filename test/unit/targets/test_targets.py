@@ -34,6 +34,9 @@ def test_a_file_is_as_good_as_a_name(tmp_path: Path) -> None:
 def test_a_machine_of_ones_own_need_not_be_like_another(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(re.sub(r"compares_with.*\n", "", TEXT))
+    with pytest.raises(TargetError, match="a shipped target is called 'npu-256'"):
+        targets.load(path)
+    path.write_text(re.sub(r"compares_with.*\n", "", TEXT).replace('"npu-256"', '"mine"'))
     found = targets.load(path)
     assert found.compares_with == ""
     assert targets.from_canonical(found.canonical, "mine") == found
