@@ -1,6 +1,6 @@
 """Evaluation of candidates: measures on held-out samples, cross-validation over all samples, confidence intervals.
 
-A model never clips values of the samples that determine ranges. Cross-validation therefore divides samples into parts.
+A model seldom clips values of the samples that determine ranges. Cross-validation therefore divides samples into parts.
 For every part, it builds a model by the same recipe from the other parts, and measures the model on this part.
 Confidence intervals (95 %) give each sample, and an unseen input, a random weight (Learned-Miller and Thomas, 2019).
 The error of the unseen input is between zero and a Pareto tail (Hill, 1975). See docs/quantisation.md.

@@ -90,7 +90,6 @@ class HelpSearch:
         self.models: dict[str, FloatModel] = {}  # equalised models by kind
         self.plain: Candidate | None = None  # the first trial, without help
         self._last_trials: list[Candidate] = []  # last trials
-        self._given = {*options.parameters, *options.copied_parameters}  # tensors whose parameters the user gives
 
     def run(self) -> Candidate:
         if self.weights_only and not self.data.fit:
@@ -232,10 +231,10 @@ class HelpSearch:
         """Normalise outputs, except outputs of float layers and outputs with given parameters or types."""
         if self.weights_only or self.options.output_types:
             return None
-        reference = self.evaluator.reference
-        infos = model.graph.output_infos()
+        reference, infos = self.evaluator.reference, model.graph.output_infos()
         axes = {info.name: reference.columns(place).axis for place, info in enumerate(infos) if reference.splits(place)}
-        kept = {name for name, choice in self.fixed.items() if choice.precision == FLOAT} | self._given
+        kept = {name for name, choice in self.fixed.items() if choice.precision == FLOAT}
+        kept |= {*self.options.parameters, *self.options.copied_parameters}
         asked = {name: axis for name, axis in axes.items() if name not in kept}
         moved = {info.name for place, info in enumerate(infos) if not reference.has_scores(place)} - kept
         return float_models.outputs_normalized(model, asked, moved, self.evaluator.statistics_of(model), self.data.fit)
@@ -300,26 +299,27 @@ def _equalizations(search: HelpSearch) -> Iterator[RecipeChange]:
             return
 
 
-def _next_equalization(search: HelpSearch) -> Iterator[RecipeChange]:
-    """Yield the best kind without refined codes, except the chosen kind."""
+def _next_equalizations(search: HelpSearch) -> Iterator[RecipeChange]:
+    """Yield the best kind without refined codes, except the chosen kind, and if limits are missed, the other kinds."""
     seen = {step["value"]: step["quality_db"] for step in search.evaluator.steps if step["step"] == "equalize"}
-    if kind := max(seen.keys() - {search.best.recipe.equalize}, key=lambda kind: (seen[kind], kind), default=None):
+    others = sorted(seen.keys() - {search.best.recipe.equalize}, key=lambda kind: (-seen[kind], kind))
+    metrics = search.evaluator.reference.metrics(search.measured(search.best))
+    are_met = all(limit.holds(metrics) for limit in search.evaluator.search_limits)
+    for kind in others[: 1 if are_met else None]:
         yield RecipeChange(kind, search.models[kind], replace(search.best.recipe, equalize=kind))
 
 
 def _switched(
     search: HelpSearch, is_presumed: bool = False, most_lost_db: float = 0.0, **fields: Any
 ) -> Iterator[RecipeChange]:
-    value = next(iter(fields.values()))
     recipe = replace(search.best.recipe, **fields)
-    yield RecipeChange(value, search.best.model, recipe, is_presumed, most_lost_db)
+    yield RecipeChange(next(iter(fields.values())), search.best.model, recipe, is_presumed, most_lost_db)
 
 
 def _headrooms(search: HelpSearch) -> Iterator[RecipeChange]:
     """Yield headrooms if unseen samples have larger errors, or if calibration samples are few."""
     evaluator = search.evaluator
-    wider = WIDER_HEADROOMS if search.options.has_codes_to_spare else HEADROOMS
-    for headroom in wider:
+    for headroom in WIDER_HEADROOMS if search.options.has_codes_to_spare else HEADROOMS:
         before = search.best
         few, most_lost_db = _PRESUMED.get(headroom, (0, 0.0))
         is_presumed = search.data.independent <= few
@@ -388,7 +388,7 @@ OF_VALUES = (
         partial(_switched, is_presumed=True, rounding=True),
     ),
     # Rounding noise of weights hides gains of other changes, and refined codes reduce this noise.
-    Help("refined equalize", _has_refined, _next_equalization),
+    Help("refined equalize", _has_refined, _next_equalizations),
     Help("ranges", _may_narrow_ranges, partial(_switched, ranges="percentile", range_options=_NARROW)),
     # A loss of one decibel is accepted for output room, because samples seldom show the gain for rare values.
     Help(

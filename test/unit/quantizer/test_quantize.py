@@ -70,6 +70,12 @@ def test_help_finds_equalisation_and_says_what_it_does() -> None:
     assert len(steps) < counts[-1]
 
 
+@pytest.mark.parametrize(("limit", "count"), [(25.0, 1), (90.0, 3)])
+def test_refined_models_try_all_equalisations_if_limits_are_missed(limit: float, count: int) -> None:
+    made = _made(rescaled_mobilenet, help=True, mixed="off", metric="sqnr", limit=limit)
+    assert [step["step"] for step in made.verdict["steps"]].count("refined equalize") == count
+
+
 @pytest.mark.parametrize(("count", "ranges"), [(160, "percentile"), (96, "minmax")])
 def test_help_leaves_out_rare_extremes_that_outputs_do_not_need(count: int, ranges: str) -> None:
     """TANH saturates for an input that is twenty times as large in every 16th of many samples."""
