@@ -182,7 +182,10 @@ def depthwise_filter(w: NDArray[Any], largest: int | None, *, sums: str = "int32
     if largest is None:
         return DepthwiseFilter(np.asarray(w, np.float32), np.dtype(np.float32), sums == IN_ORDER)
     totals = np.abs(w.astype(np.int64)).sum(axis=(0, 1))
-    dtype = compute_dtype(int(totals.max(initial=0)) * int(largest))
+    most = int(totals.max(initial=0)) * int(largest)
+    dtype = compute_dtype(most)
+    if dtype == np.float64 and most < 1 << 31:  # unlike products of matrices, sums of integers are as fast
+        dtype = np.dtype(np.int32)
     return DepthwiseFilter(w.astype(dtype), np.dtype(sums))
 
 

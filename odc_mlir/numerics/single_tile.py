@@ -93,7 +93,7 @@ def tile_depthwise(
     """Return :func:`tile_convolution` for a depthwise convolution."""
     tile, values = convolution.single_tile(shape, weights, window), weights.weights
     channels = int(values.shape[2])
-    if tile is None or values.dtype.kind != "f":
+    if tile is None or values.dtype == np.int64:
         return None
     size, outputs = tile.padded or _extent(tile.source), tile.shape
     pixels = math.prod(outputs)
