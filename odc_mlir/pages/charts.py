@@ -134,24 +134,6 @@ def layers(items: Sequence[StackedSeries], cycles: Sequence[float], end: float, 
     return _svg(_WIDTH, height + 18, title, joined((*paths, line, label, axis)))
 
 
-def bars(items: Sequence[tuple[str, float, str]], *, title: str, worst: float = math.inf) -> Html:
-    """Draw named bars of (name, value, text of the value). Bars from ``worst`` on are highlighted."""
-    label_width, row = 12 + _CHARACTER * min(48, max(len(item[0]) for item in items) if items else 0), 16
-    full = max((value for _, value, _ in items if math.isfinite(value)), default=0.0) or 1.0
-    parts = []
-    for index, (name, value, shown) in enumerate(items):
-        width = (_WIDTH - label_width - 130) * min(value / full, 1.0)
-        y = index * row
-        cut = name if len(name) <= 48 else f"…{name[-47:]}"
-        fill = colour(1 if value >= worst else 0)
-        parts += [
-            tag("text", tag("title", name), cut, x=label_width - 6, y=y + 12, text_anchor="end"),
-            tag("rect", x=label_width, y=y + 2, width=f"{max(width, 1):.1f}", height=12, style=f"fill:{fill}"),
-            tag("text", shown, x=f"{label_width + width + 5:.1f}", y=y + 12),
-        ]
-    return _svg(_WIDTH, len(items) * row, title, joined(parts)) if items else Html("")
-
-
 @dataclass(frozen=True, slots=True)
 class Roof:
     """A bound of a roofline: ``value`` MACs per cycle for any traffic, or ``slope`` bytes per cycle."""

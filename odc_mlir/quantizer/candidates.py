@@ -239,14 +239,6 @@ class CandidateBuilder:
         # Last candidates with unrefined codes, keyed by recipe and by ids of model and statistics.
         self._unrefined: dict[tuple[Any, ...], tuple[Statistics, models.Candidate]] = {}
 
-    def add_samples(self, samples: Sequence[Sequence[Array]]) -> bool:
-        """Add samples for refining codes. Return False if there are enough samples already."""
-        room = MOST_REFINING - len(self._samples)
-        if room <= 0 or not self._samples:
-            return False
-        self._samples = [*self._samples, *samples[:room]]
-        return True
-
     def build(
         self,
         model: models.FloatModel,

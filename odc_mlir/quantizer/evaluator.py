@@ -98,12 +98,16 @@ class Evaluator:
         self, original: Graph, base: FloatModel, data: Data, options: Options, progress: Progress | None
     ) -> None:
         self.base, self.data, self.options = base, data, options
-        self.builder, self._folds_builder = CandidateBuilder(options, data.fit), CandidateBuilder(options, data.fit)
         self.steps: list[dict[str, Any]] = []  # log of the search
         self.is_cut_short = False  # whether the time limit ended the search
         self._original, self._progress = original, progress
         self._start, self._made = time.monotonic(), 0
         self._examinations: dict[int, Examination] = {}
+        # Codes of weights limit the accuracy, not ranges of values, unless values have few bits.
+        are_weights_the_limit = options.definition.weights_only or options.has_codes_to_spare
+        by_all = are_weights_the_limit and not (data.separate or self.is_large)
+        refining = [*data.fit, *data.held] if by_all else data.fit
+        self.builder, self._folds_builder = CandidateBuilder(options, refining), CandidateBuilder(options, data.fit)
         # References for the verdict, on all samples if the model is not large, and for choices, on held-out samples.
         self.judging, self.reference = self._references()
         self.target: TargetRules | None = None

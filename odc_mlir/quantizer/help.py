@@ -99,7 +99,7 @@ class HelpSearch:
             recipe = replace(recipe, fitted=self.options.fits_scales[0])
             self.best = self.first(model, recipe, "codes", "nearest")
             self._try_all(OF_WEIGHTS)
-            return self._refit(self.best)
+            return self.best
         self.models = {"none": model}
         kind = self.options.equalizations[0]
         if self.equalized(kind) is None:
@@ -107,7 +107,7 @@ class HelpSearch:
             kind = "none"
         self.best = self.first(self.models[kind], replace(recipe, equalize=kind), "equalize", kind)
         self._try_all(OF_VALUES)
-        return self._refit(self.best)
+        return self.best
 
     def _by_weights_alone(self) -> Candidate:
         model, recipe = self.evaluator.base, replace(self._recipe(), fitted=self.options.fits_scales[-1])
@@ -252,21 +252,6 @@ class HelpSearch:
             self.models[kind] = found
         return self.models[kind]
 
-    def _refit(self, best: Candidate) -> Candidate:
-        """Return the trial with codes refined by all samples, which matters if there are few calibration samples."""
-        most_refining_macs = 4 << 30  # takes seconds on one core
-        evaluator = self.evaluator
-        if self.data.separate or self.data.known * evaluator.examination(best.model).macs > most_refining_macs:
-            return best
-        if not evaluator.builder.add_samples(self.data.held) or not (best.recipe.rounding or best.recipe.correction):
-            return best  # the search for precisions may refine codes by all samples
-        found = evaluator.built(best.model, best.recipe)
-        found.unseen = best.unseen
-        if self.weights_only or len(best.model.held) > 1:  # with one part, the candidate itself is measured
-            found.by_halves = best.by_halves
-        evaluator.say("refined by all samples", made=1)
-        return found
-
     # Trials.
 
     def first(self, model: FloatModel, recipe: Recipe, what: str, value: Any) -> Candidate:
@@ -349,12 +334,6 @@ def _has_refined(search: HelpSearch) -> bool:
     return not search.evaluator.is_large and (first.rounding, first.correction) != (best.rounding, best.correction)
 
 
-def _may_refine(search: HelpSearch) -> bool:
-    options, recipe = search.options, search.best.recipe
-    is_open = all(len(options.switched(value)) > 1 for value in (options.rounding, options.correction))
-    return bool(search.data.fit) and is_open and not (recipe.rounding and recipe.correction)
-
-
 def _has_unseen(search: HelpSearch) -> bool:
     return bool(search.data.fit) and search.data.held is not search.data.fit
 
@@ -406,8 +385,7 @@ OF_VALUES = (
 )
 OF_WEIGHTS = (
     Help("fitted scales", lambda search: len(search.options.fits_scales) > 1, partial(_switched, fitted=True)),
-    ROUNDING,
-    CORRECTION,
-    # Few held-out samples cannot confirm the gain of this step.
-    Help("rounding, correction", _may_refine, partial(_switched, is_presumed=True, rounding=True, correction=True)),
+    # Few samples cannot confirm the gain.
+    replace(ROUNDING, changes=partial(_switched, is_presumed=True, rounding=True)),
+    replace(CORRECTION, changes=partial(_switched, is_presumed=True, correction=True)),
 )

@@ -292,7 +292,7 @@ def answering(graph: Graph, outputs: Sequence[Array], labels: int) -> Answering:
     return Answering(found[0], best=True) if found else Answering()
 
 
-FEWEST_VALUES = 4  # minimum number of values of a column: fewer may be equal by chance
+FEWEST_VALUES = 4  # minimum number of values of a column: the mean of n values hides 1/n of their variation
 _MORE_OF_IT, _MORE_OF_THEM = (
     f"give samples for which {what} larger, or the last layer more bits" for what in ("it is", "they are")
 )

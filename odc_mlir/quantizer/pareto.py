@@ -10,7 +10,7 @@ import itertools
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -239,15 +239,18 @@ def _filled(costs: Sequence[float]) -> list[float]:
     return found
 
 
-def first_good(count: int, good_enough: Callable[[int], bool], in_time: Callable[[], bool]) -> int | None:
-    """Find the first good point of ``count`` improving points by bisection. Return None if the last point is bad."""
-    if not count or not in_time() or not good_enough(count - 1):
-        return None
-    low, high = -1, count - 1
+def first_good(
+    count: int, good_enough: Callable[[int], bool], in_time: Callable[[], bool], guesses: Iterator[int] | None = None
+) -> int | None:
+    """Find the first good point of ``count`` improving points. Return None if the last point is bad.
+
+    Without ``guesses`` of this point, the last point is tried first. When the guesses end, the search bisects.
+    """
+    low, high, guesses = -1, count, iter((count - 1,)) if guesses is None else guesses
     while high - low > 1 and in_time():
-        place = (low + high) // 2
+        place = min(max(next(guesses, (low + high) // 2), low + 1), high - 1)
         low, high = (low, place) if good_enough(place) else (place, high)
-    return high
+    return high if high < count else None
 
 
 WIDE_BITS = 16  # bits of wide values
@@ -272,7 +275,7 @@ class Pricing:
         precisions = self.examination.precisions(candidate.graph)
         weights, hiding = self.examination.weights(), self.examination.hiding()
         self._leaving = self._left(candidate)
-        if self._counts_bytes:
+        if self.counts_bytes:
             sizes = [(bits_of(name, True) or 32) / 8 for name in self.levels]
             rows = [[weights.get(name, 0) * size for size in sizes] for name in self.names]
         else:
@@ -305,7 +308,7 @@ class Pricing:
         return [values_of(low) == values_of(high) for low, high in itertools.pairwise(self.levels)]
 
     @property
-    def _counts_bytes(self) -> bool:
+    def counts_bytes(self) -> bool:
         """True if costs are bytes of weights, the only saving of weight-only schemes."""
         options = self.evaluator.options
         return options.max_bytes is not None or options.definition.weights_only
@@ -344,7 +347,7 @@ class Pricing:
 
     def borders(self) -> list[Border]:
         """Return the costs of conversions between layers."""
-        if self._counts_bytes:
+        if self.counts_bytes:
             return []
         places, found = {name: place for place, name in enumerate(self.names)}, []
         target = self.evaluator.target

@@ -2,17 +2,17 @@
 
 :mod:`odc_mlir.quantizer.pareto` estimates the front, and the search measures whole models along the front. If possible,
 models keep limits with a margin (errors half as large), because few samples are checked. If the target runs layers with
-more bits within four times the time, outputs below 25 dB should also gain 10 dB over plain quantisation, or 9 dB if the
-model is then 10 % faster. Layers leave the target only if limits or a budget cannot be met otherwise.
+more bits within four times the time, outputs below 25 dB should also gain 10 dB over plain quantisation. Layers leave
+the target only if limits or a budget cannot be met otherwise.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from odc_mlir.quantizer import pareto
 from odc_mlir.quantizer.evaluator import Evaluator
@@ -24,6 +24,9 @@ from odc_mlir.quantizer.policy.declarations import LITERT, ON
 from odc_mlir.quantizer.policy.options import PrecisionChoice
 from odc_mlir.quantizer.policy.verdict import Limit
 
+if TYPE_CHECKING:
+    from odc_mlir.quantizer.target import Time
+
 LOG = logging.getLogger(__name__)
 
 Measures = Mapping[str, float | None]
@@ -31,7 +34,6 @@ _Key = tuple[tuple[str, str], ...]
 
 # Gain required for outputs below a good SQNR: 10 dB on the few samples of a search mean 6 dB on most other samples.
 GAIN_DB = 10.0
-_NEAR_DB = 1.0  # tolerance below the required gain or the nearest model; half or twice it changes no ablation
 
 
 @dataclass(slots=True, eq=False)
@@ -43,6 +45,7 @@ class Tried:
     measures: Measures
     outputs_db: tuple[float, ...]
     lacking: int = 0  # number of samples for which the model lacks numbers
+    levels: pareto.Levels = ()  # empty for the first model
     is_confirmed: bool | None = field(default=None, init=False)
 
     def holds(self, limits: Iterable[Limit], aims: Sequence[float] = ()) -> bool:
@@ -169,7 +172,8 @@ class PrecisionSearch:
             layers = tuple(sorted(places[name] for name in effect.layers if name in places))
             if layers:
                 roundings.append(pareto.RoundingNoise(layers, self._noises(effect)))
-        return pareto.Problem(costs, roundings, self._pricing.borders())
+        self._estimated = pareto.Problem(costs, roundings, self._pricing.borders())
+        return self._estimated
 
     def _weighed(self, effect: Effect) -> float:
         """Return the noise of a rounding, relative to the allowed noise of each output."""
@@ -215,11 +219,7 @@ class PrecisionSearch:
             problem, every = fronts[host]
             most = longer * problem.point(problem.plain).cost
             points = [point for point in every if point.cost <= most]
-            levels = self._cheapest(points, limits, least)
-            if levels is not None and asked:
-                worth_near = 0.9  # relative time at which outputs may be _NEAR_DB below the gain
-                cheaper = [point for point in points if point.cost <= worth_near * problem.point(levels).cost]
-                levels = self._cheapest(cheaper, limits, [aim - _NEAR_DB for aim in asked]) or levels
+            levels = self._cheapest(problem, points, limits, least)
             if levels is not None:
                 return levels
         return None
@@ -232,10 +232,11 @@ class PrecisionSearch:
 
     def _nearest(self, aims: Sequence[float]) -> tuple[float, ...]:
         """Return ``aims`` lowered to just below the nearest model within the limits, or none if it gains too little."""
+        near_db = 1.0  # tolerance; half or twice it changes no ablation
         lacking = min(
             (tried.lacks(aims) for tried in self.tried.values() if tried.holds(self.limits)), default=math.inf
         )
-        return tuple(aim - max(lacking, 0.0) - _NEAR_DB for aim in aims) if lacking <= GAIN_DB / 2 else ()
+        return tuple(aim - max(lacking, 0.0) - near_db for aim in aims) if lacking <= GAIN_DB / 2 else ()
 
     def _points(self, problem: pareto.Problem) -> list[pareto.Point]:
         """Return the front except the plain point, and except points that mostly leave target or scheme."""
@@ -249,11 +250,14 @@ class PrecisionSearch:
         return [point for point in points if not all(point.levels[i] for i in own)]
 
     def _cheapest(
-        self, points: Sequence[pareto.Point], limits: tuple[Limit, ...], aims: Sequence[float]
+        self, problem: pareto.Problem, points: Sequence[pareto.Point], limits: tuple[Limit, ...], aims: Sequence[float]
     ) -> pareto.Levels | None:
         """Return the cheapest of ``points`` with a measured model that holds ``limits`` and reaches ``aims``."""
         place = pareto.first_good(
-            len(points), lambda i: self._made(points[i].levels).holds(limits, aims), self.evaluator.in_time
+            len(points),
+            lambda i: self._made(points[i].levels).holds(limits, aims),
+            self.evaluator.in_time,
+            self._guesses(problem, points, aims) if aims else None,
         )
         if place is None:
             return None
@@ -263,6 +267,17 @@ class PrecisionSearch:
                 return None
             place = (place + len(points)) // 2
         return points[place].levels if self._is_covered(self._made(points[place].levels)) else None
+
+    def _guesses(self, problem: pareto.Problem, points: Sequence[pareto.Point], aims: Sequence[float]) -> Iterator[int]:
+        """Yield places near the first point that reaches ``aims``, by the estimated noise of measured points."""
+        # Later guesses are no better than bisection. Measured errors fall more slowly than the estimated noise.
+        most_guesses, slope = 4, 0.7
+        for _ in range(most_guesses):
+            known = [p for p in (problem.point(problem.plain), *points) if self._key(p.levels) in self.tried]
+            found = [(self._made(point.levels).lacks(aims), point.noise) for point in known]
+            lacks, noise = min(found, key=lambda pair: abs(pair[0]))
+            most = noise * 10.0 ** (-lacks / slope / 10.0)
+            yield next((place for place, point in enumerate(points) if point.noise <= most), len(points) - 1)
 
     def _is_covered(self, tried: Tried) -> bool:
         share = self.evaluator.share(tried.candidate)
@@ -280,9 +295,19 @@ class PrecisionSearch:
     def _made(self, levels: pareto.Levels) -> Tried:
         precisions, key = self._precisions(levels), self._key(levels)
         if key not in self.tried:
-            self.tried[key] = self.measured(precisions, self._built(precisions))
+            self.tried[key] = replace(self.measured(precisions, self._built(precisions)), levels=levels)
             self.evaluator.say(f"{len(precisions)} layers in other precisions", made=1)
         return self.tried[key]
+
+    def time(self, tried: Tried) -> Time | None:
+        """Return the time of a tried model. Without a budget, a plan is made only of the chosen model."""
+        if self.rules is None or self.chosen is None:
+            return None
+        if tried is self.chosen or self._pricing.counts_bytes or self._limits_time:
+            return self.rules.time(tried.candidate.module)
+        time = self.rules.time(self.chosen.candidate.module)
+        ours, chosen = (self._estimated.point(t.levels or self._estimated.plain).cost for t in (tried, self.chosen))
+        return replace(time, ns=time.ns * ours / chosen)
 
     # Within a budget.
 

@@ -123,8 +123,13 @@ class Learner:
     _waiting: dict[_Key, int] = field(default_factory=dict, init=False)  # later layers per key of weights
 
     def __post_init__(self) -> None:
-        new = [layer for layer in self.layers if self.rounding and layer.key not in self.known.codes]
-        self._waiting = {layer.key: len(layer.sharing) for layer in new}
+        # Wide weights beside narrow ones have 256 times smaller errors, which do not count.
+        narrowest = min((layer.weights.info.info.bits for layer in self.layers), default=0)
+        refined = [layer for layer in self.layers if self.rounding and layer.weights.info.info.bits < narrowest + 8]
+        for layer in refined:
+            if layer.key not in self.known.codes and (codes := layer.known_codes(self.known)) is not None:
+                self.known.codes[layer.key] = codes
+        self._waiting = {layer.key: len(layer.sharing) for layer in refined if layer.key not in self.known.codes}
 
     def asks_for(self, layer: _LayerPair) -> bool:
         """Return whether codes or means of ``layer`` are still unknown."""
@@ -200,6 +205,18 @@ class _LayerPair:
     def key(self) -> _Key:
         """Key of the layer's weights in a :class:`RefinementCache`."""
         return self.sharing, self.weights.params, self.weights.info.dtype
+
+    def known_codes(self, known: RefinementCache) -> Array | None:
+        """Return codes from ``known`` if most rows have them on the same grid. Other rows get the nearest codes."""
+        sharing, params, dtype = self.key
+        for (others, old, type), codes in known.codes.items():
+            if (others, type) == (sharing, dtype) and (others, old, type) not in known.scales:
+                ours, theirs = (np.stack(self.product.scales(each)) for each in (params, old))
+                same = (ours == theirs).all(axis=0)
+                if same.mean() > 0.5:
+                    nearest = self.product.matrix(self.weights.info.array())
+                    return self.product.weights(np.where(same[..., None], self.product.matrix(codes), nearest))
+        return None
 
     @property
     def _grid(self) -> Grid:

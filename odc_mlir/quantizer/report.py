@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from odc_mlir.formats.quantities import count_text, quality_name, quality_text, share_text, time_text, without_far_text
+from odc_mlir.formats.quantities import count_text, quality_name, quality_text, time_text, without_far_text
 from odc_mlir.pages import charts, markup
 from odc_mlir.pages.markup import Column, Figure, Html, Section, TableCell, bullets, data, pairs, short_name, table, tag
 from odc_mlir.quantizer.policy import verdict as rules
@@ -27,7 +27,6 @@ _STATUSES = {
 }
 
 _SIDES = ("float", "quantized")
-_ALONE = "Errors of the outputs if only this layer is quantised: the longest bar harms most."
 _SEARCHED = "SQNR in the search"
 _MEASURES = ("sqnr_db", "mpeir", "mae", "max_abs", "cosine")
 _OF_CLASSES = ("top1_match", "top5_match")
@@ -56,7 +55,6 @@ def render(verdict: Mapping[str, Any]) -> str:
             "Errors over steps", _over_steps(verdict.get("states")), "Of the worst output, by position in a sequence."
         ),
         Section("Notes", bullets(verdict["findings"])),
-        Section("Effect of each layer alone", _layer_chart(layers), _ALONE),
         Section("Layers", _layers(layers, verdict["float_reasons"]), "The most harmful first."),
         Section(
             "Accuracy by cost",
@@ -246,17 +244,3 @@ def _layers(layers: Sequence[Mapping[str, Any]], reasons: Mapping[str, str]) -> 
         for layer in by_harm(layers)
     ]
     return table(columns, rows, caption="layers of the model")
-
-
-def _layer_chart(layers: Sequence[Mapping[str, Any]]) -> Html:
-    most_bars = 30
-    found = [(layer["name"], layer["output_sqnr_db"]) for layer in by_harm(layers)]
-    shown = [(name, 10.0 ** (-alone / 20.0), alone) for name, alone in found if alone is not None]
-    if not shown:
-        return Html("")
-    worst = shown[max(1, len(shown) // 5) - 1][1]
-    items = [(name, error, f"{share_text(error)}, {quality_text('sqnr_db', alone)}") for name, error, alone in shown]
-    rest = len(items) - most_bars
-    more = tag("p", f"{rest} layers that do less are left out.") if rest > 0 else Html("")
-    chart = charts.bars(items[:most_bars], title="errors of the outputs by layer", worst=worst)
-    return markup.joined((chart, more))

@@ -159,10 +159,9 @@ class TargetRules:
 
     def priced(self, module: ModuleOp) -> Placement:
         """Return the layers of ``module`` that the target runs, and the time of each operator alone."""
-        context, scratch = self._context, module.clone()
+        scratch, layers = module.clone(), []
         self._run(scratch, pipelines.PLACE)
-        layers = []
-        works = npu_works(context, scratch, self._target, self._memory)
+        works = npu_works(self._context, scratch, self._target, self._memory, alone=True)
         for (op, on_host), work in zip(self._host_works(scratch).items(), works, strict=True):
             if op.SPEC.name in CASTS:
                 continue

@@ -202,8 +202,7 @@ class JudgedCandidate:
         shown = dict.fromkeys([*(limit.key for limit in self.evaluator.limits), "sqnr_db"])
         points: list[dict[str, Any]] = []
         for tried in _spread(search):
-            module = tried.candidate.module
-            time = None if target is None else target.time(module)
+            time = search.time(tried)
             # Cross-validation takes long: it quantises a model again for each fold.
             is_confirmed = tried is search.chosen or search.is_known(tried)
             holds = search.confirmed(tried) if is_confirmed else tried.holds(search.limits)
@@ -214,7 +213,7 @@ class JudgedCandidate:
                     "time_ns": None if time is None else time.ns,
                     "modelled": time is not None and time.modelled,
                     "bytes": self.evaluator.size(tried.candidate),
-                    "runs": None if target is None else target.judge(module, plan=True).share(),
+                    "runs": None if target is None else target.judge(tried.candidate.module).share(),
                     "share": self.evaluator.share(tried.candidate),
                     "search": {metric: tried.measures.get(metric) for metric in shown},
                     "holds": self.holds if tried is search.chosen else holds,
@@ -289,7 +288,7 @@ class JudgedCandidate:
 
 
 def _spread(search: PrecisionSearch) -> list[Tried]:
-    most_points = 6  # each point needs a plan of the partitioner
+    most_points = 6  # with a budget, each point needs a plan of the partitioner
     ordered = sorted(search.tried.values(), key=lambda item: len(item.precisions))
     shown = [ordered[round(place)] for place in np.linspace(0, len(ordered) - 1, most_points)] if ordered else []
     return [item for item in ordered if item is search.chosen or item in shown]

@@ -26,7 +26,8 @@ DEFAULT_DROP_POINTS, DEFAULT_DROP_DB = 1.0, 0.5  # allowed loss: one answer of a
 DEFAULT_DROP_OF_SPAN = 1.0  # allowed growth of an RMSE, in percent of the answers' range: a hundredth, as of answers
 # Factor between the allowed losses of a single class and of all classes: if one class of ten is lost, all lose a tenth.
 RECALL_DROPS = 10.0
-# Same factor for one of many columns: a few samples may have all rare errors. A lost column loses 10 % or more.
+# Same factor for one of many columns. If 1 % of 100 answers change either way, the standard error is one point, and the
+# worst of a thousand columns exceeds 3.9 of them in 5 % of cases (Bonferroni). A lost column loses 10 % or more.
 COLUMN_DROPS = 4.0
 _ALL = 100.0  # percent, or points
 _NO_DISTANCE = "its outputs are places, such as classes, which have no distance; use top1"

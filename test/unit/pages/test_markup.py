@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
 from pathlib import Path
-
-import pytest
 
 from odc_mlir.pages import charts
 from odc_mlir.pages.markup import (
@@ -116,15 +113,6 @@ def test_rooflines_leave_out_what_has_no_place() -> None:
     # One decade of each axis: the port's slope of 8 enters at (1.25, 10) and leaves at (10, 80).
     ends = charts.roofline([charts.Roof("port", slope=8)], [(3, "a", 2.0, 11.0)], "byte", title="r")
     assert 'd="M231.4 300.0L990.0 36.3"' in ends
-
-
-def test_bars() -> None:
-    assert charts.bars([], title="t") == ""
-    found = charts.bars([("worst", math.inf, "all"), ("a", 60, "60 %"), ("b", 10, "10 %")], title="t", worst=60)
-    assert found.count("var(--c1)") == 2
-    widths = [float(width) for width in re.findall(r'width="([\d.]+)" height="12"', found)]
-    assert widths[0] == widths[1] == pytest.approx(6 * widths[2], abs=0.1)
-    assert 'viewBox="0 0 1000 48"' in found
 
 
 def test_every_cause_has_a_colour_of_its_own() -> None:

@@ -125,7 +125,6 @@ def _taken(search: _Search) -> int:
     ("gains", "errors", "wide"),
     [
         pytest.param([0.0, 3.0, 8.9, 10.1, 11.0, 12.0], 0.1, 3, id="the whole gain, at the least price"),
-        pytest.param([0.0, 3.0, 9.1, 10.1, 11.0, 12.0], 0.1, 2, id="a decibel less than the gain, much cheaper"),
         pytest.param([0.0, 2.0, 4.6, 5.0, 5.4, 5.5], 0.1, 2, id="within a decibel of the nearest"),
         pytest.param([0.0, 2.0, 4.4, 5.0, 5.4, 5.5], 0.1, 3, id="more than a decibel below the nearest is not enough"),
         pytest.param([0.0, 0.5, 1.0, 2.0, 4.0, 5.0], 0.1, 4, id="the nearest lacks half of the gain"),
@@ -216,7 +215,7 @@ def test_bisection_measures_few_models(wide: int, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(sys.modules[__name__], "LAYERS", 2 * LAYERS)
     search, built = _search(lambda count: PLAIN_DB + (GAIN_DB + 0.01 if count >= wide else 0.0))
     assert _taken(search) == wide
-    assert len(built) <= 2 + math.ceil(math.log2(LAYERS)), "one of them is the best that is a tenth cheaper"
+    assert len(built) <= 2 + math.ceil(math.log2(LAYERS)), "even if measured errors do not follow the estimates"
 
 
 _AMOUNTS = st.integers(0, 12).map(float)
@@ -275,6 +274,8 @@ def test_bisection_finds_the_first_good_point(count: int, data: st.DataObject) -
 
     assert first_good(count, good, lambda: True) == (None if first == count else first)
     assert len(tried) <= 1 + count.bit_length()
+    guesses = data.draw(st.lists(st.integers(0, count - 1), max_size=4))
+    assert first_good(count, good, lambda: True, iter(guesses)) == (None if first == count else first)
     assert first_good(0, lambda place: True, lambda: True) is None
     assert first_good(3, lambda place: True, lambda: False) is None, "time is over, and nothing was measured"
 

@@ -122,9 +122,12 @@ class _Copies:
 
 
 def npu_works(
-    ctx: Context, module: ModuleOp, target: Target, memory: MemoryMode
+    ctx: Context, module: ModuleOp, target: Target, memory: MemoryMode, *, alone: bool = False
 ) -> list[OperatorCost | str | Defect | None]:
-    """Return each operator's cost in a segment, the reason why it cannot be lowered, or None for the host."""
+    """Return each operator's cost in a segment, the reason why it cannot be lowered, or None for the host.
+
+    ``alone``: every layer gets the whole tile buffer, without a plan of all layers, which takes longer.
+    """
     scratch = clone_module(module)
     freeze_known(main_function(scratch).body.block)
     found: list[OperatorCost | str | Defect | None] = []
@@ -144,7 +147,7 @@ def npu_works(
     quick = choice is not None and choice.prefer == "compile-time"
     layers = _LayerCosts(tilings_of(ctx, target, quick=quick), memory, partial(checkpoint, ctx), quick=quick)
     for run in _runs(main_function(scratch).body.block.ops):
-        planned = layers.planned(run)
+        planned = {} if alone else layers.planned(run)
         for layer in run:
             index = int(op_name(layer))
             work = found[index]
