@@ -45,6 +45,8 @@ RESULT_NAMES = "npu.result_names"
 CHAINS = "npu.chains"
 # Attribute of a program of tensor operations: percentages that describe another machine, whose costs select the tiles.
 TILED_FOR = "npu.tiled_for"
+# Attribute of a program before local memories are allocated: memories whose slots get addresses by the time of uses.
+TIMED = "npu.timed"
 # Attribute of a program before prefetching of constants: options of the prefetching, as a dictionary.
 PREFETCH = "npu.prefetch"
 # Attribute of a program: maps operations that are computed with the tiles of another operation to the other operation.

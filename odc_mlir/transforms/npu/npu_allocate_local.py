@@ -16,25 +16,32 @@ the last instructions of the previous layer. A buffer in the tile buffer that la
 tensor. The resident tensor keeps an address until the last use, and slots use the remaining addresses. Slots also avoid
 residents of previous layers, and residents of the next layer that loads or fills write first. Unused slots are
 removed. Rejects slots that do not fit, and buffers that already have an address.
+
+In memories that the attribute ``npu.timed`` of the program names ("weight", "param"), slots take bytes whose last use
+has probably ended, because many weights are transferred in between.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain
+from itertools import accumulate, chain, zip_longest
 
 from xdsl.context import Context
-from xdsl.ir import Block
+from xdsl.dialects.builtin import ArrayAttr, StringAttr
+from xdsl.ir import Attribute, Block, SSAValue
 from xdsl.rewriter import Rewriter
 
-from odc_mlir.dialects.npu_isa import BY_MNEMONIC, BufferOp
+from odc_mlir.dialects.npu_isa import BY_MNEMONIC, BufferOp, InstructionOp
 from odc_mlir.dialects.npu_memory import BufferType
+from odc_mlir.dialects.npu_program import TIMED
 from odc_mlir.errors import AllocationError, CompileError
-from odc_mlir.isa.fields import Space
+from odc_mlir.isa.fields import Queue, Space
 from odc_mlir.support.locations import op_name
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.instruction_ir import ProgramPass, TargetedProgram, integer
+from odc_mlir.transforms.npu.schedule.prefetch import transfer_cycles
 from odc_mlir.transforms.npu.schedule.program import local_sizes
 from odc_mlir.transforms.npu.schedule.residents import gaps, place_residents
 from odc_mlir.transforms.npu.schedule.window_tiling import aligned
@@ -51,15 +58,13 @@ class NpuAllocateLocalPass(ProgramPass):
         reach = 4 if any(isinstance(op, BY_MNEMONIC["mload"]) for op in job.block.ops) else 1
         residents = [item for layer in layers for item in layer if item.is_resident]
         place_residents(residents)
-        memories = {space: LocalMemory(size) for space, size in local_sizes(job.target).items()}
-        for index, layer in enumerate(layers):
-            memories[Space.TILE].gaps = gaps(residents, index, job.target.local.tile_bytes)
-            near = [r for r in residents if index - reach <= r.last < index or (r.loaded and r.first == index + 1)]
-            memories[Space.TILE].near = [(item.address or 0, (item.address or 0) + item.size) for item in near]
-            behind = layers[index + 1] if index + 1 < len(layers) else []
-            for space, memory in memories.items():
-                following = sum(item.size for item in _slots(behind, space))
-                _place(memory, _slots(layer, space), following, job.target)
+        for space, size in local_sizes(job.target).items():
+            _place(layers, space, size, residents if space is Space.TILE else [], reach, job.target)
+        if (timed := job.program.attributes.pop(TIMED, None)) is not None:
+            _read_times(job.block, layers, job.target)
+            for space in _read_timed(timed):
+                slots = [[item for item in _slots(layer, space) if item.freed] for layer in layers]
+                _place_by_time([*filter(None, slots)], space, job.target)
         for item in chain.from_iterable(layers):
             if item.op.buffer.uses:
                 item.op.properties["address"] = integer(item.address or 0)
@@ -74,6 +79,8 @@ class _Local:
     size: int
     first: int
     last: int
+    filled: float = 0.0  # cycles of all transfers of weights before the first use of the slot
+    freed: float = 0.0  # the same after the last use
     address: int | None = None
     loaded: bool | None = None  # whether the first instruction that uses the buffer is a load or fill
 
@@ -86,21 +93,116 @@ def _slots(layer: Sequence[_Local], space: Space) -> list[_Local]:
     return [item for item in layer if item.space is space and not item.is_resident]
 
 
-def _place(memory: LocalMemory, slots: Sequence[_Local], following: int, target: Target) -> None:
-    """Assign addresses to the slots of one layer. ``following``: units that the slots of the next layer need."""
-    addresses = memory.place([item.size for item in slots], following)
-    if addresses is None and slots:  # the last slot needs no alignment at its end
-        addresses = memory.place([*(item.size for item in slots[:-1]), slots[-1].op.size], following)
-    if addresses is None:
-        op, space = slots[0].op, slots[0].space
-        needed, largest = sum(item.size for item in slots), max((end - start for start, end in memory.gaps), default=0)
-        raise AllocationError(
-            f"slots need {needed} units of memory {space.value} at a time, {target.name} has {largest} left",
-            op=op.name,
-            tensor=op_name(op),
-        )
-    for item, address in zip(slots, addresses, strict=True):
-        item.address = address
+def _place(
+    layers: Sequence[Sequence[_Local]], space: Space, size: int, residents: Sequence[_Local], reach: int, target: Target
+) -> None:
+    """Assign addresses to slots in ``space``. They avoid ``residents`` that ended up to ``reach`` layers before."""
+    last = (0, 0)
+    for index, (layer, behind) in enumerate(zip_longest(layers, layers[1:], fillvalue=())):
+        if not (slots := _slots(layer, space)):
+            continue
+        free = gaps(residents, index, size)
+        close = [r for r in residents if index - reach <= r.last < index or (r.loaded and r.first == index + 1)]
+        near = [last, *((item.address or 0, (item.address or 0) + item.size) for item in close)]
+        needed, following = (sum(item.size for item in items) for items in (slots, _slots(behind, space)))
+        padding = slots[-1].size - slots[-1].op.size  # the last slot needs no alignment at its end
+        starts = (_start(total, following, free, near) for total in (needed, needed - padding))
+        start = next((found for found in starts if found is not None), None)
+        if start is None:
+            op, largest = slots[0].op, max((end - begin for begin, end in free), default=0)
+            text = f"slots need {needed} units of memory {space.value} at a time, {target.name} has {largest} left"
+            raise AllocationError(text, op=op.name, tensor=op_name(op))
+        last = (start, start + needed)
+        for item, address in zip(slots, accumulate((item.size for item in slots), initial=start), strict=False):
+            item.address = address
+
+
+def _start(total: int, following: int, free: Sequence[tuple[int, int]], near: Sequence[tuple[int, int]]) -> int | None:
+    """Return the start of ``total`` units with the least overlap with slots of the previous layer, then with residents.
+
+    ``near``: these slots and residents. Several starts may be equally good. If the slots of the next layer, of
+    ``following`` units, do not fit next to these, the last start is best. It leaves free bytes for the first of them.
+    """
+    candidates = [
+        start
+        for low, high in free
+        for start in (low, *(end for _, end in near), high - total)
+        if low <= start and start + total <= high
+    ]
+    if total + following > max((high - low for low, high in free), default=0):
+        candidates.reverse()
+
+    def overlaps(start: int) -> tuple[int, int]:
+        slots, *residents = [max(0, min(end, start + total) - max(begin, start)) for begin, end in near]
+        return slots, sum(residents)
+
+    return min(candidates, key=overlaps, default=None)
+
+
+_Layout = Sequence[tuple[int, _Local]]  # slots and their addresses
+_RECENT = 6  # slots of previous layers that are considered
+_ENOUGH = 0.25  # share of the weight buffer: its bytes are free early enough if this much is transferred in between
+
+
+def _read_timed(attribute: Attribute) -> list[Space]:
+    names = attribute.data if isinstance(attribute, ArrayAttr) else ()
+    spaces = [space for space in (Space.WEIGHT, Space.PARAM) if StringAttr(space) in names]
+    if not spaces or len(spaces) < len(names):
+        raise CompileError(f"{TIMED} is {attribute}", hint='write ["weight"], ["param"] or ["weight", "param"]')
+    return spaces
+
+
+def _read_times(block: Block, layers: Sequence[Sequence[_Local]], target: Target) -> None:
+    slots: dict[SSAValue, _Local] = {item.op.buffer: item for layer in layers for item in layer}
+    now = 0.0
+    for op in block.ops:
+        if not isinstance(op, InstructionOp) or (queue := op.field_values.queue) not in (Queue.WEIGHT, Queue.MAC):
+            continue
+        before = now
+        now += transfer_cycles(target, op.field_values.immediates) if queue is Queue.WEIGHT else 0.0
+        for value in op.operands:
+            if (item := slots.get(value)) is not None:
+                item.filled, item.freed = item.filled if item.freed else before, now
+
+
+def _place_by_time(layers: Sequence[Sequence[_Local]], space: Space, target: Target) -> None:
+    """Replace the addresses of the slots of ``layers``. Of bytes that are free early enough, the last used are best."""
+    size, held = local_sizes(target)[space], list[tuple[int, _Local]]()
+    enough = _ENOUGH * size / target.sram.bytes_per_cycle if space is Space.WEIGHT else math.inf
+    for slots, following in zip_longest(layers, layers[1:], fillvalue=()):
+        best, most = list[tuple[int, _Local]](), (-math.inf, -math.inf)
+        for layout in _layouts(slots, held, size):
+            if (slack := _slack(layout, held)) < most[0]:
+                continue
+            both = [*held, *layout]
+            later = max((_slack(after, both) for after in _layouts(following, both, size)), default=math.inf)
+            if (score := (min(slack, later, enough), -slack)) > most:
+                best, most = layout, score
+        for address, item in best:
+            item.address = address
+        held = [*held, *best][-_RECENT:]
+
+
+def _layouts(slots: Sequence[_Local], held: _Layout, size: int) -> Iterator[list[tuple[int, _Local]]]:
+    """Yield adjacent addresses for ``slots``, in order and in reverse, next to each of ``held``."""
+    total = sum([item.size for item in slots])
+    starts = [start for address, item in reversed(held) for start in (address + item.size, address - total)]
+    for start in dict.fromkeys((0, *starts, size - total)):
+        for order in (slots, slots[::-1])[: len(slots)] if 0 <= start <= size - total else ():
+            yield list(zip(accumulate([item.size for item in order], initial=start), order, strict=False))
+
+
+def _slack(layout: _Layout, held: _Layout) -> float:
+    """Return the cycles of transfers between the last use of the bytes of ``layout`` and the transfer to them."""
+    return min(
+        [
+            new.filled - old.freed
+            for address, new in layout
+            for place, old in held
+            if place < address + new.size and address < place + old.size
+        ],
+        default=math.inf,
+    )
 
 
 def _has_address(op: BufferOp, space: Space) -> CompileError:
@@ -142,47 +244,3 @@ def _read(block: Block) -> list[list[_Local]]:
         made = known[id(op.results[0])] = _Local(op, space, size, index, index)
         layers[-1].append(made)
     return layers
-
-
-class LocalMemory:
-    """Slots of one memory, allocated layer by layer. ``gaps``: free ranges. ``near``: residents of adjacent layers."""
-
-    def __init__(self, size: int) -> None:
-        self.gaps: Sequence[tuple[int, int]] = [(0, size)]
-        self.near: Sequence[tuple[int, int]] = ()
-        self._last = (0, 0)  # the previous layer's slots: start and end
-
-    def place(self, sizes: Sequence[int], following: int = 0) -> list[int] | None:
-        """Return addresses of adjacent slots of ``sizes``, or None if no gap holds all of them.
-
-        ``following``: units that the slots of the next layer need together.
-        """
-        total = sum(sizes)
-        start = self._start(total, following)
-        if start is None:
-            return None
-        if total:
-            self._last = (start, start + total)
-        return [*accumulate(sizes, initial=start)][:-1]
-
-    def _start(self, total: int, following: int) -> int | None:
-        """Return the start of a range of ``total`` units with the least overlap with slots and residents nearby.
-
-        Several starts may be equally good. If the next layer's slots do not fit next to the range, the last start is
-        best. It leaves free bytes for the first slots of the next layer.
-        """
-        _, last = self._last
-        candidates = [
-            start
-            for low, high in self.gaps
-            for start in (low, last, *(end for _, end in self.near), high - total)
-            if low <= start and start + total <= high
-        ]
-        if total + following > max((high - low for low, high in self.gaps), default=0):
-            candidates.reverse()
-
-        def overlaps(start: int) -> tuple[int, int]:
-            shared = [max(0, min(end, start + total) - max(begin, start)) for begin, end in (self._last, *self.near)]
-            return shared[0], sum(shared[1:])
-
-        return min(candidates, key=overlaps, default=None)

@@ -35,13 +35,13 @@ from odc_mlir.dialects.npu_layers import StridedCopy
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.lowering.site import tensor_of
 from odc_mlir.transforms.npu.schedule.instruction_ir import ProgramPass, TargetedProgram
-from odc_mlir.transforms.npu.schedule.tensor_ir import loads_parts, row_copy, row_parts, viewed
+from odc_mlir.transforms.npu.schedule.tensor_ir import Elementwise, loads_parts, row_copy, row_parts, viewed
 
 MOST_PARTS = 32
 LEAST_ROWS = 32  # of a part of a larger head, because every part loads the matrices again
 PASSES = 3  # of a softmax over a part: the softmax of a smaller part takes less time than its start
 SHARE = 4  # a part and a matrix take at most one in SHARE of their memories
-_BETWEEN = npu.LutOp | npu.ScaleOp | npu.ElementwiseOp | npu.SigmoidOp | npu.SoftmaxOp
+_BETWEEN = Elementwise | npu.SoftmaxOp
 Shape = tuple[int, ...]
 
 

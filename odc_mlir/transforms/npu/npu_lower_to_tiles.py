@@ -31,7 +31,7 @@ operations of another level, and softmax over rows that do not fit in the tile b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_args
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import DictionaryAttr, LocationAttr, StringAttr
@@ -63,7 +63,7 @@ from odc_mlir.transforms.npu.schedule.lstm_stream import LstmEmitter
 from odc_mlir.transforms.npu.schedule.move_stream import gather_commands, move_commands, update_commands
 from odc_mlir.transforms.npu.schedule.program import MOST_LAYER_COMMANDS, Buffer, Command, command
 from odc_mlir.transforms.npu.schedule.resize_stream import resize_commands
-from odc_mlir.transforms.npu.schedule.tensor_ir import becomes_instructions, slot_bytes, tiling_of
+from odc_mlir.transforms.npu.schedule.tensor_ir import Elementwise, becomes_instructions, slot_bytes, tiling_of
 from odc_mlir.transforms.npu.schedule.vector_stream import (
     argmax_commands,
     elementwise_commands,
@@ -219,7 +219,7 @@ STREAMS: dict[type[Operation], Callable[[Layer[Any], LocalMemories], Iterator[Co
     npu.ResizeOp: resize_commands,
     npu.SoftmaxOp: softmax_commands,
     npu.LstmOp: lambda layer, memories: LstmEmitter(layer, memories).commands(),
-    **dict.fromkeys((npu.ElementwiseOp, npu.ScaleOp, npu.LutOp, npu.SigmoidOp), elementwise_commands),
+    **dict.fromkeys(get_args(Elementwise), elementwise_commands),
 }
 
 

@@ -15,8 +15,8 @@ interval in which the copy needs the bytes::
 
 With ``prefer = memory``, constants only use arena bytes that tensors leave free. Constants without room are read from
 off-chip memory when used. Otherwise constants may use the whole SRAM, or follow the first policy if it is estimated to
-be faster. With a wide off-chip port, the fastest plan may also have no copies. Option ``room`` overrides the estimate.
-``npu-search-plans`` sets ``npu.prefetch``, the options of a single program.
+be faster. With a wide off-chip port, the fastest plan may also have no copies. The attribute ``npu.prefetch`` of the
+program, which ``npu-search-plans`` sets, overrides the estimate.
 
 Does nothing in mode ``sram``, where constants use the SRAM port anyway. Rejects programs whose tensors do not
 fit in the SRAM limit.
@@ -24,7 +24,6 @@ fit in the SRAM limit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple, get_args
 
 from xdsl.context import Context
@@ -50,7 +49,7 @@ from odc_mlir.transforms.npu.schedule.regions import arena_bytes
 
 
 class Prefetch(NamedTuple):
-    """Options for prefetching in one program. See :class:`NpuPrefetchConstantsPass`."""
+    """SRAM for constants in one program. ``rest``: bytes that tensors leave free. ``best``: by an estimate."""
 
     room: Room = "best"
     sram_limit: int | None = None
@@ -73,23 +72,16 @@ def _read_prefetch(attribute: Attribute) -> Prefetch:
     return Prefetch(rooms[room.data], None if limit is None else limit.value.data)
 
 
-@dataclass(frozen=True)
 class NpuPrefetchConstantsPass(ProgramPass):
     """Plan copies of constants to SRAM."""
 
     name = "npu-prefetch-constants"
 
-    room: Room = "best"
-    """SRAM for constants: rest (bytes that tensors leave free), all (of the limit), none, or best (by an estimate)."""
-
-    sram_limit: int | None = None
-    """Bytes of SRAM to use. Default: the limit of the target."""
-
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
         if job.memory != "flash":
             return
         given = job.program.attributes.pop(PREFETCH, None)
-        options = Prefetch(self.room, self.sram_limit) if given is None else _read_prefetch(given)
+        options = Prefetch() if given is None else _read_prefetch(given)
         program, limit = DecodedProgram(job.block), min(options.sram_limit or job.sram_bytes, job.sram_bytes)
         held = job.sram_bytes - arena_bytes(job, program)
         commands, room = program.working, options.room if job.choice.prefer != "memory" else "rest"

@@ -1,4 +1,4 @@
-"""``npu-search-plans``: choose stripes, tilings and prefetched constants by simulating several programs.
+"""``npu-search-plans``: choose stripes, tilings, addresses and prefetched constants by simulating programs.
 
 Only a finished program determines how transfers of different layers overlap, how many constants are prefetched and
 which results reuse memory. The pass therefore runs the following passes on copies of the program, and simulates them:
@@ -12,11 +12,13 @@ which results reuse memory. The pass therefore runs the following passes on copi
 - with tiles for machines with less or more of a resource, if the fewest cycles are preferred, and with half of the
   lanes, if the SRAM is limited, memory is preferred, or constants are few. A better machine thus finds all tilings of a
   poorer machine.
+- with addresses of weights, and then of parameters, by the time of their uses, for the best program so far, or for
+  every program if the SRAM is limited or memory is preferred
 
 Before: an ``npu.program`` of operations on tensors.
 
-After: the same program with the choice as attributes, which ``npu-cut-stripes``, ``npu-choose-tiles`` and
-``npu-prefetch-constants`` follow. Without an attribute, these passes decide by estimates::
+After: the same program with the choice as attributes, which ``npu-cut-stripes``, ``npu-choose-tiles``,
+``npu-allocate-local`` and ``npu-prefetch-constants`` follow. Without an attribute, these passes decide by estimates::
 
     attributes {npu.chains = array<i64: 0, 1, 14>, npu.tiled_for = {sram = 50}, npu.prefetch = {room = "all"}}
 
@@ -30,13 +32,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import dropwhile, takewhile
+from itertools import pairwise
 from typing import NamedTuple
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, ModuleOp, i64
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, StringAttr, i64
 from xdsl.ir import Attribute, Operation
 from xdsl.parser import Parser
 from xdsl.passes import ModulePass
@@ -44,18 +46,21 @@ from xdsl.passes import ModulePass
 from odc_mlir import pipelines
 from odc_mlir.dialects import npu_isa
 from odc_mlir.dialects.circle_types import BlobAttr
-from odc_mlir.dialects.npu_program import CHAINS, PREFETCH, TILED_FOR, programs
+from odc_mlir.dialects.npu_program import CHAINS, PREFETCH, TILED_FOR, TIMED, programs
 from odc_mlir.dialects.odc import FEWEST_CYCLES
 from odc_mlir.errors import AllocationError, OdcError, SimulationError, TimeLimitError
 from odc_mlir.formats.private import Memo
+from odc_mlir.isa.fields import Space
 from odc_mlir.pipelines import StagedPass
 from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.collection import take_apart
 from odc_mlir.support.deadline import checkpoint, tell
 from odc_mlir.support.text import module_text
+from odc_mlir.transforms.npu.npu_allocate_local import NpuAllocateLocalPass
+from odc_mlir.transforms.npu.npu_allocate_memory import NpuAllocateMemoryPass
 from odc_mlir.transforms.npu.npu_cut_stripes import chains_attribute, fused_plans, trial_planner
 from odc_mlir.transforms.npu.npu_lower_to_tiles import NpuLowerToTilesPass
-from odc_mlir.transforms.npu.npu_prefetch_constants import NpuPrefetchConstantsPass, Prefetch
+from odc_mlir.transforms.npu.npu_prefetch_constants import Prefetch
 from odc_mlir.transforms.npu.npu_verify_memory import NpuVerifyMemoryPass
 from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram, targeted_programs
 from odc_mlir.transforms.npu.schedule.prefetch import is_wide
@@ -69,17 +74,24 @@ INSTRUCTIONS = 200_000  # instructions, of about 0.1 ms each, after which the se
 LIMIT_STEP = 1.2**0.5  # factor between the SRAM limits of prefetching trials
 LIMITS = 6  # number of these limits
 SMALL = range(64, 256)  # bursts of constants in a small program that is worth trials
+FEW_CONSTANTS = 1 << 20  # bytes of constants up to which a program without other trials is worth trials of addresses
 MEMORY_STEP = 0.85  # factor between the memory sizes of plans to try at any limit
 SLOWDOWN = 1.05  # cycles allowed relative to the fastest program, if memory is preferred
+TIMED_MEMORIES = ((Space.WEIGHT,), (Space.WEIGHT, Space.PARAM))  # memories in which slots get addresses by time
+PHASES = (NpuLowerToTilesPass, NpuAllocateLocalPass, NpuAllocateMemoryPass)  # first passes of phases after the first
 MACHINES = (("lanes", 50), ("sram", 50), ("sram", 200), ("array", 50), ("room", 0))
 """Machines for which to try tiles, as (resource, percentage). A better target never gets a slower program."""
 
 
 class TrialPlan(NamedTuple):
-    """Stripes (None: choose without a search), and resources of the machine for the choice of tiles, in percent."""
+    """Stripes (None: choose without a search), and resources of the machine for the choice of tiles, in percent.
+
+    ``timed``: memories in which slots get addresses by the time of their uses.
+    """
 
     stripes: StripePlan | None = None
     machine: tuple[tuple[str, int], ...] = ()
+    timed: tuple[Space, ...] = ()
 
     @property
     def attributes(self) -> dict[str, Attribute]:
@@ -89,6 +101,8 @@ class TrialPlan(NamedTuple):
             found[CHAINS] = chains_attribute(self.stripes.chains)
         if self.machine:
             found[TILED_FOR] = DictionaryAttr({part: IntegerAttr(percent, i64) for part, percent in self.machine})
+        if self.timed:
+            found[TIMED] = ArrayAttr(StringAttr(space) for space in self.timed)
         return found
 
 
@@ -102,11 +116,11 @@ class NpuSearchPlansPass(ModulePass):
             checkpoint(ctx)
             given = job.program.attributes
             quick = job.choice.prefer == "compile-time"
-            if quick or {CHAINS, TILED_FOR, PREFETCH} & given.keys() or has_tilings(job.block):
+            if quick or {CHAINS, TILED_FOR, PREFETCH, TIMED} & given.keys() or has_tilings(job.block):
                 continue
             found, fewest = trial_planner(ctx, job), job.choice.prefer == FEWEST_CYCLES
             fused = fused_plans(ctx, job, poorer=fewest or found is not None)
-            if found is None and not fused and not fewest and not _is_small(job):
+            if found is None and not fused and not fewest and not _is_small(job) and not _waits_for_weights(job):
                 continue
             alone = ModuleOp([job.program.clone()], dict(op.attributes))
             # Inserted passes change the results, so these are not shared.
@@ -148,13 +162,18 @@ class _Trials:
     planner: StripePlanner | None
     room: int
     tried: set[Hashable] = field(default_factory=set)  # plans, tiled programs, and programs with copies of constants
+    kept: ModuleOp | None = None  # module that a later trial may need
     instructions: int = 0  # total of the programs tried
     fewest: float = math.inf  # fewest cycles of a program tried
 
     def __post_init__(self) -> None:
         prefer, self.small, self.limited = self.job.choice.prefer, _is_small(self.job), self.planner is not None
         self.thrifty, self.thorough = prefer == "memory", prefer == FEWEST_CYCLES
-        self.passes = list(pipelines.passes_until(SCHEDULED, after=LOWERED))[1:]
+        passes = [*pipelines.passes_until(SCHEDULED, after=LOWERED)][1:]
+        passes = [item for item in passes if not isinstance(item[1], NpuVerifyMemoryPass)]
+        starts = [number for number, (_, item) in enumerate(passes) if isinstance(item, PHASES)]
+        phases = [passes[first:end] for first, end in pairwise((0, *starts, len(passes)))]
+        self.cutting, self.lowering, self.placing, self.finishing = phases
 
     def choice(self) -> dict[str, Attribute]:
         """Return the attributes of the best trial, or of the plan with the least memory if none fits."""
@@ -169,21 +188,22 @@ class _Trials:
                 found = self._prefetched(found)
             best = self._preferred(best, found)
         tuned = self._prefetched(best) if prefetched else best
-        self.fewest, first = best.cycles, best.plan
+        self.kept, self.fewest, first = tuned.ready, best.cycles, best.plan
         # Tiles for the best machine with less or more of another resource may be better still.
         rounds, machines = (2, MACHINES) if self.thorough else (int(self.limited or self.small), MACHINES[:1])
         for _ in range(rounds):
-            stripes, known = best.plan
+            stripes, known, _ = best.plan
             plans = [TrialPlan(stripes, (*known, scale)) for scale in machines if scale[0] not in dict(known)]
             best = self._better(best, plans, misses=len(plans))
             if best.plan.machine == known:
                 break
         if prefetched and best.plan != first and (self.thorough or self.limited):
             best = self._prefetched(best)
-        _free(best.ready)
-        best = min(tuned, best, key=lambda trial: trial.cycles) if prefetched else best
-        attributes = best.plan.attributes
-        return attributes if best.prefetch == Prefetch() else attributes | {PREFETCH: best.prefetch.attribute}
+        fastest = self._timed(min(tuned, best, key=lambda trial: trial.cycles) if prefetched else best)
+        for ready in {tuned.ready, best.ready}:
+            _free(ready)
+        attributes, prefetch = fastest.plan.attributes, fastest.prefetch
+        return attributes if prefetch == Prefetch() else attributes | {PREFETCH: prefetch.attribute}
 
     def _striped(self, plans: Sequence[StripePlan]) -> _Trial | TrialPlan:
         """Return the best of ``plans``, or the last plan if none fits. Plans are sorted by falling memory."""
@@ -227,13 +247,11 @@ class _Trials:
         module = clone_module(self.lowered)
         (program,) = programs(module).values()
         program.attributes.update(plan.attributes)
-        begin = [*takewhile(_is_not(NpuLowerToTilesPass), self.passes)]
-        ready = [*takewhile(_is_not(NpuPrefetchConstantsPass), self.passes)]
-        found: _Trial | OdcError | None = self._run(module, begin)
+        found: _Trial | OdcError | None = self._run(module, self.cutting)
         if found is None:
             tiles = plan.stripes, tuple(tuple(op.attributes.items()) for op in program.block.ops)
             if tiles not in self.tried:
-                found = self._run(module, ready[len(begin) :]) or self._finished(plan, module, Prefetch())
+                found = self._run(module, self.lowering) or self._finished(plan, module, Prefetch())
             self.tried.add(tiles)
         if not isinstance(found, _Trial):
             _free(module)
@@ -249,6 +267,11 @@ class _Trials:
         return None
 
     def _finished(self, plan: TrialPlan, ready: ModuleOp, prefetch: Prefetch) -> _Trial | OdcError | None:
+        """Finish a trial, with little SRAM also with other addresses: a larger limit finds what a smaller one finds."""
+        found = self._simulated(plan._replace(timed=()), ready, prefetch)
+        return self._timed(found) if self.limited and isinstance(found, _Trial) else found
+
+    def _simulated(self, plan: TrialPlan, ready: ModuleOp, prefetch: Prefetch) -> _Trial | OdcError | None:
         """Compile and simulate a copy of ``ready``. Returns None if the program is known or too slow."""
         from odc_mlir.emitter.program import emit_program  # large programs that fit need no simulator
         from odc_mlir.simulator.program import load
@@ -256,17 +279,16 @@ class _Trials:
 
         module = clone_module(ready)
         (program,) = programs(module).values()
-        program.attributes[PREFETCH] = prefetch.attribute
-        first, *rest = dropwhile(_is_not(NpuPrefetchConstantsPass), self.passes)
+        program.attributes |= TrialPlan(timed=plan.timed).attributes | {PREFETCH: prefetch.attribute}
         try:
-            if failed := self._run(module, [first]):
+            if failed := self._run(module, self.placing):
                 return failed
             copies = plan, *((k, *op.properties.values()) for k, op in enumerate(program.block.ops) if _copies(op))
             if copies in self.tried:
                 return None
             self.tried.add(copies)
             self.instructions += len(program.block.ops)
-            if failed := self._run(module, [item for item in rest if _is_not(NpuVerifyMemoryPass)(item)]):
+            if failed := self._run(module, self.finishing):
                 return failed
             loaded = load(emit_program(program, self.job.target, self.job.memory), target=self.job.target)
             most = None if self.fewest == math.inf else int(self.fewest * (SLOWDOWN if self.limited else 1))
@@ -295,6 +317,15 @@ class _Trials:
                 best = self._preferred(best, self._finished(plan, ready, prefetch))
         return best
 
+    def _timed(self, best: _Trial) -> _Trial:
+        """Return the best of ``best`` and the same plan with addresses by time."""
+        for timed in TIMED_MEMORIES if self.instructions <= INSTRUCTIONS else ():
+            found = self._preferred(best, self._simulated(best.plan._replace(timed=timed), best.ready, best.prefetch))
+            if found is best:
+                break
+            best = found
+        return best
+
     def _preferred(self, best: _Trial, found: _Trial | OdcError | None) -> _Trial:
         if not isinstance(found, _Trial):
             return best
@@ -302,19 +333,24 @@ class _Trials:
         if self.thrifty and best.cycles <= SLOWDOWN * found.cycles:
             better = (found.arena_bytes, found.cycles) < (best.arena_bytes, best.cycles)
         taken, left = (found, best) if better else (best, found)
-        if left.ready is not taken.ready:
+        if left.ready not in (taken.ready, self.kept):
             _free(left.ready)
         return taken
 
 
 def _is_small(job: TargetedProgram) -> bool:
     """Return whether a burst of program is a relevant share of what is read off-chip, and trials take little time."""
-    blobs = [value.data.size for op in job.block.ops for value in op.properties.values() if isinstance(value, BlobAttr)]
-    return job.memory == "flash" and sum(blobs) // job.target.offchip.burst_bytes in SMALL
+    return job.memory == "flash" and _constant_bytes(job) // job.target.offchip.burst_bytes in SMALL
 
 
-def _is_not(kind: type[ModulePass]) -> Callable[[StagedPass], bool]:
-    return lambda item: not isinstance(item[1], kind)
+def _waits_for_weights(job: TargetedProgram) -> bool:
+    """Return whether local memory may delay transfers of weights more than ports do, and trials take little time."""
+    return (job.memory == "sram" or is_wide(job.target)) and _constant_bytes(job) <= FEW_CONSTANTS
+
+
+def _constant_bytes(job: TargetedProgram) -> int:
+    values = [value for op in job.block.ops for value in op.properties.values()]
+    return sum(value.data.size for value in values if isinstance(value, BlobAttr))
 
 
 def _copies(op: Operation) -> bool:

@@ -1,4 +1,4 @@
-// RUN: not odc-opt %s -p npu-allocate-local 2>&1 | filecheck %s
+// RUN: odc-opt %s --split-input-file -p npu-allocate-local --print-diagnostics | filecheck %s
 
 // Slots beside a resident tensor that leaves too little room.
 builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
@@ -13,3 +13,13 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
   }
 }
 // CHECK: slots need 19120 units of memory tile at a time, npu-256 has 19104 left
+
+// -----
+
+// A memory whose slots have no times.
+builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
+  npu.program @timed(%x: tensor<1x4x4x4x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x4x!quant.uniform<i8:f32, 0.5>> attributes {npu.timed = ["weight", "tile"]} {
+    npu.isa.halt
+  }
+}
+// CHECK: npu.timed is ["weight", "tile"] (pass npu-allocate-local); write ["weight"], ["param"] or ["weight", "param"]

@@ -90,3 +90,37 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
 // CHECK: npu.buffer "b" at 15360 :
 // CHECK: npu.buffer "c" at 0 :
 // CHECK: npu.buffer "d" at 8192 :
+
+// -----
+
+// Two slots are used in turn. The next layer takes the bytes of the slot that was read first, because the other slot was
+// filled since then. Its own slots come in the opposite order, so that neither waits for the layer.
+builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
+  npu.program @timed(%x: tensor<1x4x4x4x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x4x!quant.uniform<i8:f32, 0.5>> attributes {npu.timed = ["weight"]} {
+    %out = npu.buffer "out" binds [0] : !npu.buffer<outputs, 64xi8>
+    %copy = npu.buffer "copy" : !npu.buffer<arena, 8192xi8>
+    %in = npu.buffer "in" : !npu.buffer<tile, 128xi8>
+    %sums = npu.buffer "sums" : !npu.buffer<accumulator, 64xi40>
+    %a = npu.buffer "a" : !npu.buffer<weight, 8192xi8>
+    %b = npu.buffer "b" : !npu.buffer<weight, 8192xi8>
+    npu.isa.wload source %copy coded_bytes 8192 target %a bytes 8192
+    npu.isa.conv init "zero" input %in in_channels 128 channels 64 weights %a accumulators %sums
+    npu.isa.wload source %copy coded_bytes 8192 target %b bytes 8192
+    npu.isa.conv init "zero" input %in in_channels 128 channels 64 weights %b accumulators %sums
+    %c = npu.buffer "c" : !npu.buffer<weight, 1024xi8>
+    npu.isa.wload source %copy coded_bytes 1024 target %c bytes 1024
+    npu.isa.conv init "zero" input %in in_channels 16 channels 64 weights %c accumulators %sums
+    %d = npu.buffer "d" : !npu.buffer<weight, 8192xi8>
+    %e = npu.buffer "e" : !npu.buffer<weight, 8192xi8>
+    npu.isa.wload source %copy coded_bytes 8192 target %d bytes 8192
+    npu.isa.wload source %copy coded_bytes 8192 target %e bytes 8192
+    npu.isa.halt
+  }
+}
+// CHECK-LABEL: @timed
+// CHECK-NOT: npu.timed
+// CHECK: npu.buffer "a" at 0 :
+// CHECK: npu.buffer "b" at 8192 :
+// CHECK: npu.buffer "c" at 0 :
+// CHECK: npu.buffer "d" at 8192 :
+// CHECK: npu.buffer "e" at 0 :

@@ -69,3 +69,19 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram, pr
 }
 // CHECK-LABEL: npu.program @segment_4
 // CHECK-SAME: npu.chains = array<i64: 0, 1,
+
+// -----
+
+// Of both kinds of addresses in local memories, the faster ones are chosen.
+builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
+  npu.program @segment_5(%x: tensor<1x1x64x32x!quant.uniform<i8:f32, 0.5>>, %v: tensor<1x1x32x96x!quant.uniform<i8:f32, 0.5>>, %w: tensor<1x1x96x96x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x1x64x96x!quant.uniform<i8:f32, 0.5>> {
+    %t = npu.matmul %x, %v scale <1073741824, -8> clamp(-128, 127) : tensor<1x1x64x32x!quant.uniform<i8:f32, 0.5>>, tensor<1x1x32x96x!quant.uniform<i8:f32, 0.5>> -> tensor<1x1x64x96x!quant.uniform<i8:f32, 0.5>>
+    %y = npu.matmul %t, %w scale <1073741824, -8> clamp(-128, 127) : tensor<1x1x64x96x!quant.uniform<i8:f32, 0.5>>, tensor<1x1x96x96x!quant.uniform<i8:f32, 0.5>> -> tensor<1x1x64x96x!quant.uniform<i8:f32, 0.5>>
+    odc.yield %y : tensor<1x1x64x96x!quant.uniform<i8:f32, 0.5>>
+  }
+}
+// CHECK-LABEL: npu.program @segment_5
+// CHECK-SAME: attributes {npu.timed = ["weight"]}
+// DONE-LABEL: npu.program @segment_5
+// DONE-NOT: npu.timed
+// DONE: npu.isa.

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from odc_mlir.isa.fields import Space
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command
@@ -140,7 +139,7 @@ def overlapping(intervals: Sequence[Interval[OwnerT]]) -> tuple[Interval[OwnerT]
     return None
 
 
-def lowest_gap(taken: Sequence[tuple[int, int]], size: int) -> int:
+def lowest_gap(taken: Iterable[tuple[int, int]], size: int) -> int:
     """Return the lowest address of ``size`` free bytes. ``taken``: (start, end) ranges sorted by start."""
     address = 0
     for start, end in taken:
@@ -213,22 +212,14 @@ def _place(fixed: Sequence[AnyInterval], free: Sequence[AnyInterval]) -> int:
     for interval in free:
         starts, ends, firsts, lasts = placed[:, :count]
         alive = ((firsts <= interval.last) & (lasts >= interval.first)).nonzero()[0]
-        address = interval.address = _lowest_gap(starts[alive], ends[alive], interval.size)
+        taken = zip(starts[alive].tolist(), ends[alive].tolist(), strict=True)
+        address = interval.address = lowest_gap(taken, interval.size)
         place = int(starts.searchsorted(address))
         placed[:, place + 1 : count + 1] = placed[:, place:count].copy()
         placed[:, place] = address, address + interval.size, interval.first, interval.last
         count += 1
         used = max(used, address + interval.size)
     return used
-
-
-def _lowest_gap(starts: NDArray[np.int64], ends: NDArray[np.int64], size: int) -> int:
-    if not len(starts):
-        return 0
-    covered = np.concatenate(([0], np.maximum.accumulate(ends)))  # highest end before each range, then of all ranges
-    wide = starts - covered[:-1] >= size
-    index = int(wide.argmax())
-    return int(covered[index] if wide[index] else covered[-1])
 
 
 _SEARCH_STEPS = 4096  # limit on the placements that one search tries

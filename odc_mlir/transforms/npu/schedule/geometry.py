@@ -79,9 +79,10 @@ class WindowGeometry:
         return self.depth * self.out_channels * self.weight_item_bytes
 
     @property
-    def passes(self) -> int:
-        """Array steps per multiplication. One step multiplies a byte of the element by a byte of the weight."""
-        return self.item_bytes * self.weight_item_bytes
+    def kernel_fields(self) -> dict[str, int]:
+        """Fields of instructions for the kernel and the strides."""
+        sizes = {"kernel_height": self.kernel_height, "kernel_width": self.kernel_width}
+        return {**sizes, "stride_y": self.stride_y, "stride_x": self.stride_x}
 
     @property
     def dense(self) -> bool:

@@ -15,7 +15,7 @@ off-chip port. A tiling that reads weights once is then better, although it read
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
@@ -43,7 +43,9 @@ from odc_mlir.transforms.npu.schedule.move_stream import gather_choice, move_cyc
 from odc_mlir.transforms.npu.schedule.residents import Layout, PaddingBorder, Resident, largest_gap, place_residents
 from odc_mlir.transforms.npu.schedule.resize_stream import plan_resize
 from odc_mlir.transforms.npu.schedule.tensor_ir import (
+    BY_ROWS,
     ViewSources,
+    aliases,
     given_tiling,
     image_shape,
     layer_ops,
@@ -233,19 +235,7 @@ class Balancer:
         return max(cycles, fetched) + EXPOSED * min(cycles, fetched)
 
 
-_RESIDENT = (
-    npu.ConvOp
-    | npu.MatmulOp
-    | npu.PoolOp
-    | npu.ResizeOp
-    | npu.LutOp
-    | npu.SigmoidOp
-    | npu.ScaleOp
-    | npu.ReduceOp
-    | npu.SoftmaxOp
-    | npu.ArgMaxOp
-    | npu.ElementwiseOp
-)
+_RESIDENT = BY_ROWS | npu.MatmulOp | npu.ReduceOp
 LARGEST_SHARE = 0.75  # share of the tile buffer that one resident tensor may take
 
 
@@ -257,7 +247,7 @@ def read_graph(layers: Sequence[Operation], target: Target, uncopied: Mapping[Op
     for op in graph.ops:
         candidate = _candidate(op, index, target)
         if candidate is not None:
-            for value in _aliases(op.results[0]):
+            for value in aliases(op.results[0]):
                 home[value] = len(graph.candidates)
             graph.candidates.append(candidate)
     for op in graph.ops:
@@ -267,19 +257,12 @@ def read_graph(layers: Sequence[Operation], target: Target, uncopied: Mapping[Op
     return graph
 
 
-def _aliases(value: SSAValue) -> Iterator[SSAValue]:
-    yield value
-    for use in value.uses:
-        if isinstance(use.operation, npu.ReshapeOp):
-            yield from _aliases(use.operation.output)
-
-
 def _candidate(op: Operation, index: dict[Operation, int], target: Target) -> ResidentCandidate | None:
     result = op.results[0]
     image = image_shape(npu.shape_of(result))
     if (given := given_tiling(op)) is not None and given.out_slots:
         return None
-    uses = [(use.operation, value) for value in _aliases(result) for use in value.uses]
+    uses = [(use.operation, value) for value in aliases(result) for use in value.uses]
     readers = [(user, value) for user, value in uses if not isinstance(user, npu.ReshapeOp)]
     if image is None or not readers or not _supports_residents(op) or isinstance(op, npu.ArgMaxOp):
         return None
@@ -380,7 +363,7 @@ def fused(graph: LayerGraph, plan: ResidencyPlan, tilings: Tilings, memory: Memo
     A fused operation directly follows its convolution, and all of its tensors are in memory.
     """
     choices, width = list(plan.choices), ports(tilings.target, memory).constants.bytes_per_cycle
-    stays = {value for number in plan.residents for value in _aliases(graph.candidates[number].op.results[0])}
+    stays = {value for number in plan.residents for value in aliases(graph.candidates[number].op.results[0])}
     saved = 0.0
 
     def total(*parts: TilingChoice) -> float:

@@ -86,6 +86,13 @@ class TilePart(NamedTuple):
         return cls((tensor.buffer, first), layout.pixel_bytes, layout.pitch)
 
 
+def image_fields(source: TilePart, result: TilePart, rows: int, cols: int, channels: int) -> dict[str, int]:
+    """Return the fields for the sizes of a result image, and for the strides of source and result."""
+    strides = {"in_stride_x": source.stride_x, "in_stride_y": source.stride_y}
+    strides |= {"out_stride_x": result.stride_x, "out_stride_y": result.stride_y}
+    return strides | {"out_width": cols, "out_height": rows, "channels": channels}
+
+
 class Slots:
     """Buffers used in turn. A record of the contents avoids repeated loads."""
 
@@ -153,27 +160,27 @@ def load_parts(source: LayerTensor, window: WindowGeometry, region: ImagePart, t
         yield transfer("load", part.at(first), place, (size, cols.length, 1), (pixel, 0))
 
 
+def loop_fields(size: int, *loops: tuple[int, int, int]) -> dict[str, int]:
+    """Return the fields of a transfer of runs of ``size`` bytes in loops, innermost first.
+
+    ``loops``: count, stride in memory and stride in the tile buffer.
+    """
+    fields = {"size0": size}
+    for level, (count, memory, tile) in enumerate(loops, 1):
+        fields |= {f"size{level}": count, f"memory_stride{level}": memory, f"tile_stride{level}": tile}
+    return fields
+
+
 @lru_cache(maxsize=4096)
 def _padded_load(
     down: tuple[int, int, int], across: tuple[int, int, int], pixel: int, pixel_stride: int, row_stride: int, zero: int
 ) -> Immediates:
     above, rows, below = down
     left, cols, right = across
-    fields = {
-        "size0": pixel,
-        "size1": cols,
-        "size2": rows,
-        "memory_stride1": pixel_stride if cols > 1 else 0,
-        "memory_stride2": row_stride if rows > 1 else 0,
-        "tile_stride1": pixel,
-        "tile_stride2": (left + cols + right) * pixel,
-        "pad_before1": left,
-        "pad_after1": right,
-        "pad_before2": above,
-        "pad_after2": below,
-        "pad_value": zero,
-    }
-    return shared("load", fields)
+    line = (cols, pixel_stride if cols > 1 else 0, pixel)
+    image = (rows, row_stride if rows > 1 else 0, (left + cols + right) * pixel)
+    pads = {"pad_before1": left, "pad_after1": right, "pad_before2": above, "pad_after2": below, "pad_value": zero}
+    return shared("load", loop_fields(pixel, line, image) | pads)
 
 
 def transfer_tile(
@@ -203,16 +210,8 @@ def transfer(
 @lru_cache(maxsize=4096)
 def _dense_runs(mnemonic: str, sizes: tuple[int, int, int], strides: tuple[int, int]) -> Immediates:
     size, runs, groups = sizes
-    fields = {
-        "size0": size,
-        "size1": runs,
-        "size2": groups,
-        "memory_stride1": strides[0] if runs > 1 else 0,
-        "memory_stride2": strides[1] if groups > 1 else 0,
-        "tile_stride1": size,
-        "tile_stride2": size * runs,
-    }
-    return shared(mnemonic, fields)
+    group = (runs, strides[0] if runs > 1 else 0, size)
+    return shared(mnemonic, loop_fields(size, group, (groups, strides[1] if groups > 1 else 0, size * runs)))
 
 
 def flat(mnemonic: str, memory: Place, tile: Place, size: int) -> Command:

@@ -27,7 +27,7 @@ from odc_mlir.transforms.npu.schedule.constants import packed_channels, packed_r
 from odc_mlir.transforms.npu.schedule.cost import instruction_bytes, instruction_cycles, step_cycles
 from odc_mlir.transforms.npu.schedule.geometry import MAX_RUNS, parts
 from odc_mlir.transforms.npu.schedule.layers import Layer, LayerTensor
-from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot, Slots, flat
+from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot, Slots, flat, loop_fields
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, command
 from odc_mlir.transforms.npu.schedule.tensor_ir import scale_fields
 from odc_mlir.transforms.npu.schedule.window_tiling import TILE_ALIGNMENT
@@ -101,10 +101,7 @@ class LstmEmitter:
         levels = [(self.batch, self.steps * item, item), (count, item, self.batch * item)]
         if mnemonic == "store":  # a store's outer loop is the outer dimension in memory
             levels.reverse()
-        runs = {"size0": item}
-        for level, (size, memory_stride, tile_stride) in enumerate(levels, 1):
-            runs |= {f"size{level}": size, f"memory_stride{level}": memory_stride, f"tile_stride{level}": tile_stride}
-        return command(mnemonic, source=source, target=target, **runs)
+        return command(mnemonic, source=source, target=target, **loop_fields(item, *levels))
 
     def _input_products(self, inputs: Buffer, count: int) -> Iterator[Command]:
         order = np.array(list(unit_rows(self.units, self.gates, self.groups)))

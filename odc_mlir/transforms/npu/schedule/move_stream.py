@@ -16,7 +16,7 @@ from odc_mlir.targets import MemoryPort, Target
 from odc_mlir.transforms.npu.schedule.cost import instruction_bytes, picked_bytes, step_cycles, transfer_bytes
 from odc_mlir.transforms.npu.schedule.geometry import parts
 from odc_mlir.transforms.npu.schedule.layers import Layer
-from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot, Slots, flat
+from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot, Slots, flat, loop_fields
 from odc_mlir.transforms.npu.schedule.program import Command, command
 from odc_mlir.transforms.npu.schedule.window_search import TilingChoice
 from odc_mlir.transforms.npu.schedule.window_tiling import TILE_ALIGNMENT
@@ -46,17 +46,8 @@ class Transfer(NamedTuple):
 
     def fields(self, *, load: bool) -> dict[str, int]:
         """Return the size and stride fields of the instruction."""
-        (count1, *steps1), (count2, *steps2) = self.loops
-        tile, memory = (0, 1) if load else (1, 0)
-        return {
-            "size0": self.size,
-            "size1": count1,
-            "size2": count2,
-            "memory_stride1": steps1[memory],
-            "memory_stride2": steps2[memory],
-            "tile_stride1": steps1[tile],
-            "tile_stride2": steps2[tile],
-        }
+        loops = ((count, read, written) if load else (count, written, read) for count, written, read in self.loops)
+        return loop_fields(self.size, *loops)
 
     def runs(self, *, load: bool) -> Runs:
         """Return the runs in memory with adjacent runs merged, for costs."""

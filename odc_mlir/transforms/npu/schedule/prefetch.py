@@ -21,7 +21,7 @@ from odc_mlir.isa.fields import Queue, Runs, Space
 from odc_mlir.isa.immediates import Immediates
 from odc_mlir.targets import MemoryPort, Target
 from odc_mlir.transforms.npu.schedule import cost
-from odc_mlir.transforms.npu.schedule.arena import Interval, allocate, busiest, end_of, live_intervals
+from odc_mlir.transforms.npu.schedule.arena import Interval, allocate, busiest, end_of, live_intervals, lowest_gap
 from odc_mlir.transforms.npu.schedule.hazards import Latest
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command
 
@@ -29,7 +29,7 @@ SMALLEST_CHUNK = 512
 LARGEST_CHUNK = 16_384
 CHUNKS_AT_A_TIME = 4  # chunks that fit in a small arena, because some are read while others arrive
 SHARE = 0.33  # limit of a chunk, as a share of the bytes before and after
-SHORT_SHARE = 0.25  # the same for little SRAM, or where smaller chunks are faster
+SHORT_SHARE = 0.25  # the same for little SRAM
 # Constants stay off-chip if the estimated time falls below this share, with a narrow and with a wide off-chip port.
 NARROW_GAIN, WIDE_GAIN = 0.99, 0.975
 COPY_CYCLES = 64  # time that a separate copy costs, apart from its bytes
@@ -132,8 +132,8 @@ def prefetch_constants(
     alignment, reads = target.sram.burst_bytes, _reads(commands)
     items = _items(commands, reads, target.offchip.burst_bytes)
 
-    def schedule(most: int, share: float = SHARE) -> _Schedule:
-        chunks = _chunks(items, min(LARGEST_CHUNK, most // CHUNKS_AT_A_TIME), share, target.offchip)
+    def schedule(most: int) -> _Schedule:
+        chunks = _chunks(items, min(LARGEST_CHUNK, most // CHUNKS_AT_A_TIME), target.offchip)
         found = _Schedule(_place(chunks, intervals, (most, sram_bytes), held_bytes, alignment), target)
         for index, (item, earlier) in enumerate(zip(commands, before, strict=True)):
             found.visit(index, item, earlier, reads.get(index, ()))
@@ -141,9 +141,8 @@ def prefetch_constants(
 
     best = schedule({"rest": used, "none": 0}.get(room, sram_bytes))
     wide = is_wide(target)
-    others = [(sram_bytes, SHORT_SHARE), (used, SHARE), *([(0, SHARE)] if wide else [])]
-    for most, share in others if room == "best" else ():
-        if (found := schedule(most, share)).end < (WIDE_GAIN if wide else NARROW_GAIN) * best.end:
+    for most in (used, 0)[: 1 + wide] if room == "best" else ():
+        if (found := schedule(most)).end < (WIDE_GAIN if wide else NARROW_GAIN) * best.end:
             best = found
     planned = [
         Interval(chunk, chunk.size, chunk.earliest, chunk.held_until, alignment, chunk.address) for chunk in best.chunks
@@ -183,11 +182,11 @@ def arena_too_small(intervals: Sequence[Interval[Buffer]], used: int, limit: int
     return too_small(text, used + held, limit + held)
 
 
-def _chunks(items: Sequence[PrefetchedConstant], largest: int, share: float, port: MemoryPort) -> list[Chunk]:
+def _chunks(items: Sequence[PrefetchedConstant], largest: int, port: MemoryPort) -> list[Chunk]:
     """Divide ``items`` into chunks with the least overhead per byte: unused parts of bursts, and time of the copy."""
     ends = [0, *accumulate(item.buffer.size for item in items)]
     start, found = 0, list[Chunk]()
-    share = share if largest == LARGEST_CHUNK else SHORT_SHARE
+    share = SHARE if largest == LARGEST_CHUNK else SHORT_SHARE
     while start < len(items):
         limit = min(largest, max(SMALLEST_CHUNK, share * min(ends[start], ends[-1] - ends[start])))
         best, least = start + 1, math.inf
@@ -303,14 +302,7 @@ def _earliest_gap(
     relevant = [(s, e, last) for s, e, first, last in taken if first <= last_use and last >= start]
 
     def gap(position: int) -> int:
-        address = 0  # the same search as in `lowest_gap`
-        for first, end, last in relevant:
-            if last >= position:
-                if first - address >= size:
-                    return address
-                if end > address:
-                    address = end
-        return address
+        return lowest_gap([(first, end) for first, end, last in relevant if last >= position], size)
 
     candidates = sorted({start, *(last + 1 for _, _, last in relevant if last < first_use)})
     # later positions conflict with fewer buffers

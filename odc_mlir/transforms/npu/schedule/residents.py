@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from odc_mlir.transforms.npu.schedule.arena import lowest_gap
 from odc_mlir.transforms.npu.schedule.window_tiling import aligned
 
 
@@ -110,13 +111,8 @@ def place_residents(residents: Sequence[Placed]) -> int:
     for resident in sorted(residents, key=lambda r: (-r.size, r.first)):
         layers = range(resident.first, resident.last + 1)
         rivals = {id(rival): rival for layer in layers for rival in placed[layer]}
-        address = 0
-        for rival in sorted(rivals.values(), key=lambda r: r.address or 0):
-            start = rival.address or 0
-            if start - address >= resident.size:
-                break
-            address = max(address, start + rival.size)
-        resident.address = address
+        taken = sorted((rival.address or 0, (rival.address or 0) + rival.size) for rival in rivals.values())
+        address = resident.address = lowest_gap(taken, resident.size)
         for layer in layers:
             placed[layer].append(resident)
         used = max(used, address + resident.size)

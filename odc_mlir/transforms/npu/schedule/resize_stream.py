@@ -18,9 +18,17 @@ from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.cost import transfer_bytes
 from odc_mlir.transforms.npu.schedule.geometry import parts
 from odc_mlir.transforms.npu.schedule.layers import Layer, LayerTensor
-from odc_mlir.transforms.npu.schedule.local import ImagePart, LocalMemories, Slot, Slots, TilePart, transfer
+from odc_mlir.transforms.npu.schedule.local import (
+    ImagePart,
+    LocalMemories,
+    Slot,
+    Slots,
+    TilePart,
+    image_fields,
+    transfer,
+)
 from odc_mlir.transforms.npu.schedule.program import Command, Place, command
-from odc_mlir.transforms.npu.schedule.vector_stream import VectorWork, vector_choice
+from odc_mlir.transforms.npu.schedule.vector_stream import vector_choice
 from odc_mlir.transforms.npu.schedule.window_tiling import aligned
 
 BUFFERS = 2  # slots of input and of result
@@ -124,8 +132,8 @@ def plan_resize(
     loaded = 0.0 if source_stays else times * _moved(*needed, axes[1].size, pixel, burst)
     turns = lane_turns(op) * batch * height * width * channels / target.vector.requant_lanes
     transfers = 2 - source_stays - result_stays
-    work = VectorWork("resize", tiles, loaded, stored, transfers, target.vector.start_cycles + turns / tiles)
-    choice = vector_choice(work, target)
+    cycles = target.vector.start_cycles + turns / tiles
+    choice = vector_choice("resize", target, tiles, (loaded, stored), transfers, cycles)
     waiting = 0.0 if buffers > 1 else min((loaded + stored) / target.sram.bytes_per_cycle, turns)
     return ResizePlan(rows, columns, wide, buffers, choice.cycles + waiting, choice.program_bytes)
 
@@ -182,19 +190,13 @@ def resize_commands(layer: Layer[npu.ResizeOp], memories: LocalMemories) -> Iter
             "resize",
             kind=op.kind.data.value,
             type=layer.source.type,
+            **image_fields(given, found, made.rows, made.cols, made.channels),
             input=given.place,
-            in_stride_x=given.stride_x,
-            in_stride_y=given.stride_y,
             in_width=taken.cols,
             in_height=taken.rows,
             **_line_fields("x", columns, made.col, taken.col),
             **_line_fields("y", rows, made.row, taken.row),
-            out_width=made.cols,
-            out_height=made.rows,
-            channels=made.channels,
             output=found.place,
-            out_stride_x=found.stride_x,
-            out_stride_y=found.stride_y,
         )
         if layer.result.layout is None:
             yield _transfer("store", made, layer.result, found.place)

@@ -27,7 +27,7 @@ from odc_mlir.transforms.npu.schedule.geometry import even_splits, parts
 from odc_mlir.transforms.npu.schedule.layer_plan import follower_of
 from odc_mlir.transforms.npu.schedule.layers import code_type
 from odc_mlir.transforms.npu.schedule.resize_stream import ResizeAxis, lane_turns
-from odc_mlir.transforms.npu.schedule.tensor_ir import layer_ops, viewed, window_of
+from odc_mlir.transforms.npu.schedule.tensor_ir import BY_ROWS, layer_ops, viewed, window_of
 from odc_mlir.transforms.npu.schedule.window_search import Room, TilingSearch
 from odc_mlir.transforms.npu.schedule.window_tiling import StepKind
 
@@ -295,17 +295,6 @@ def _path(best: Sequence[tuple[float, CostedChain | None]]) -> list[CostedChain]
     return found[::-1]
 
 
-_BY_ROWS = (
-    npu.ConvOp
-    | npu.PoolOp
-    | npu.ElementwiseOp
-    | npu.ScaleOp
-    | npu.LutOp
-    | npu.SigmoidOp
-    | npu.ResizeOp
-    | npu.SoftmaxOp
-    | npu.ArgMaxOp
-)
 START_CYCLES = 256  # first load and last store of an operation, which nothing overlaps
 
 
@@ -443,7 +432,7 @@ def _computing(op: Operation, target: Target) -> float:
 
 
 def _rows(op: Operation, sources: tuple[RowSource, ...]) -> int:
-    if not isinstance(op, _BY_ROWS):
+    if not isinstance(op, BY_ROWS):
         return 0
     result = npu.shape_of(op.results[0])
     if isinstance(op, npu.ArgMaxOp):

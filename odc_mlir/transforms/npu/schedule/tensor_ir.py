@@ -23,6 +23,9 @@ from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.geometry import WindowGeometry, make_window
 from odc_mlir.transforms.npu.schedule.residents import Layout, PaddingBorder
 
+Elementwise = npu.ElementwiseOp | npu.ScaleOp | npu.LutOp | npu.SigmoidOp
+BY_ROWS = Elementwise | npu.ConvOp | npu.PoolOp | npu.ResizeOp | npu.SoftmaxOp | npu.ArgMaxOp
+"""Operations that compute each row of an image from some rows of the operands."""
 NOTHING_COMPUTED = (npu.ReshapeOp, npu.ConstantOp, YieldOp)
 
 
@@ -206,13 +209,18 @@ def viewed(value: SSAValue) -> SSAValue:
     return value
 
 
-def readers(value: SSAValue) -> Iterator[Operation]:
-    """Yield the operations that read ``value`` or a reshape of it."""
+def aliases(value: SSAValue) -> Iterator[SSAValue]:
+    """Yield ``value`` and its reshapes."""
+    yield value
     for use in value.uses:
         if isinstance(use.operation, npu.ReshapeOp):
-            yield from readers(use.operation.output)
-        else:
-            yield use.operation
+            yield from aliases(use.operation.output)
+
+
+def readers(value: SSAValue) -> Iterator[Operation]:
+    """Return the operations that read ``value`` or a reshape of it."""
+    uses = (use.operation for alias in aliases(value) for use in alias.uses)
+    return (user for user in uses if not isinstance(user, npu.ReshapeOp))
 
 
 def is_slice_view(op: Operation) -> bool:

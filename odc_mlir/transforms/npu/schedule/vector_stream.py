@@ -21,7 +21,7 @@ from odc_mlir.transforms.npu.schedule.geometry import MAX_RUNS, parts
 from odc_mlir.transforms.npu.schedule.layers import Layer, LayerTensor, code_type
 from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot, Slots, flat, transfer
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, command
-from odc_mlir.transforms.npu.schedule.tensor_ir import output_fields, scale_fields
+from odc_mlir.transforms.npu.schedule.tensor_ir import Elementwise, output_fields, scale_fields
 from odc_mlir.transforms.npu.schedule.window_search import ROLLED_TILES, TilingChoice
 from odc_mlir.transforms.npu.schedule.window_tiling import TILE_ALIGNMENT, aligned
 
@@ -30,7 +30,6 @@ OVERLAPPED_TILES = 4  # tiles per small tensor, so that loads, arithmetic and st
 LARGEST_RUN = 65_535
 BUFFERS = 2  # slots per operand
 _WORD = 4  # bytes of a word; the upper word of a 64-bit index is 0
-Elementwise = npu.ElementwiseOp | npu.ScaleOp | npu.LutOp | npu.SigmoidOp
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,39 +411,28 @@ def argmax_commands(layer: Layer[npu.ArgMaxOp], memories: LocalMemories) -> Iter
         yield flat("store", layer.result.at(first * number), (output, 0), count * number)
 
 
-class VectorWork(NamedTuple):
-    """Work of an operation in ``tiles`` equal parts.
+def vector_choice(
+    mnemonic: str, target: Target, tiles: int, sizes: tuple[float, float], transfers: int, cycles: float, table: int = 0
+) -> TilingChoice:
+    """Return the only tiling of an operation in ``tiles`` equal parts. Only the ends of the work do not overlap.
 
-    ``loaded``, ``stored``: total bytes. ``transfers``: transfers per tile. ``cycles``: cycles of one instruction.
-    ``table_bytes``: bytes read before the first instruction.
+    ``sizes``: total bytes loaded and stored. ``transfers``: transfers per tile. ``cycles``: cycles of one instruction.
+    ``table``: bytes read before the first instruction.
     """
-
-    mnemonic: str
-    tiles: int
-    loaded: float
-    stored: float
-    transfers: int
-    cycles: float
-    table_bytes: int = 0
-
-
-def vector_choice(work: VectorWork, target: Target) -> TilingChoice:
-    """Return the only tiling of an operation. Loads, instructions and stores overlap except at the ends."""
     port, issue = target.sram, target.fetch.issue_cycles + target.fetch.semaphore_cycles
     width, latency = port.bytes_per_cycle, port.read_latency_cycles
-    moved = (work.loaded + work.stored) / width
-    load, store = work.loaded / work.tiles / width, work.stored / work.tiles / width
-    begin = load + latency if work.loaded else 0.0
-    end = store + port.write_latency_cycles if work.stored else 0.0
-    if work.table_bytes:
-        begin = max(begin, latency) + work.table_bytes / width
-    computing = work.tiles * (work.cycles + issue) + begin + end
-    moving = moved + latency + max(0.0, work.cycles + end - 2 * store) if moved else 0.0
-    turns = work.tiles * work.transfers * latency + moved
+    moved, (load, store) = sum(sizes) / width, (size / tiles / width for size in sizes)
+    begin = load + latency if load else 0.0
+    end = store + port.write_latency_cycles if store else 0.0
+    if table:
+        begin = max(begin, latency) + table / width
+    computing = tiles * (cycles + issue) + begin + end
+    moving = moved + latency + max(0.0, cycles + end - 2 * store) if moved else 0.0
+    turns = tiles * transfers * latency + moved
     # With two slots, a load waits for the store of the tile before the previous one. Transfers run in order.
-    waiting = (turns + work.tiles * (work.cycles + issue)) / BUFFERS + work.cycles if work.tiles > BUFFERS else 0.0
-    size = instruction_bytes(work.mnemonic) + work.transfers * instruction_bytes("load")
-    return TilingChoice(None, max(computing, moving, waiting), size * min(work.tiles, ROLLED_TILES))
+    waiting = (turns + tiles * (cycles + issue)) / BUFFERS + cycles if tiles > BUFFERS else 0.0
+    size = instruction_bytes(mnemonic) + transfers * instruction_bytes("load")
+    return TilingChoice(None, max(computing, moving, waiting), size * min(tiles, ROLLED_TILES))
 
 
 def choice_of(op: Operation, target: Target, room: int, sources: Sequence[bool], *, result: bool) -> TilingChoice:
@@ -480,9 +468,7 @@ def choice_of(op: Operation, target: Target, room: int, sources: Sequence[bool],
         tiles, fields = _elementwise_work(op, room, sources, result=result)
         mnemonic = "vop"
     cycles = instruction_cycles(mnemonic, target, **fields)
-    return vector_choice(
-        VectorWork(mnemonic, tiles, sum(loaded), sum(stored), transfers, cycles, stored_bytes(op)), target
-    )
+    return vector_choice(mnemonic, target, tiles, (sum(loaded), sum(stored)), transfers, cycles, stored_bytes(op))
 
 
 def _elementwise_work(

@@ -466,9 +466,8 @@ class TilingSearch:
     def _count_cycles(self, kind: StepKind, rows: int, cols: int, shape: int) -> float:
         window, item = self.window, _CODES[self.window.item_bytes]
         sizes = {"out_height": rows, "out_width": cols, "channels": kind.channels}
-        kernel = {"kernel_height": window.kernel_height, "kernel_width": window.kernel_width}
         if not self.weighted:
-            return instruction_cycles("pool", self.target, type=item, **sizes, **kernel)
+            return instruction_cycles("pool", self.target, type=item, **sizes, **window.kernel_fields)
         return instruction_cycles(
             "conv",
             self.target,
@@ -481,12 +480,10 @@ class TilingSearch:
             shape=shape,
             in_stride_x=window.in_channels * window.item_bytes,
             in_channels=kind.k_count,
-            stride_y=window.stride_y,
-            stride_x=window.stride_x,
             dilation_y=window.dilation_y,
             dilation_x=window.dilation_x,
             **sizes,
-            **kernel,
+            **window.kernel_fields,
         )
 
 

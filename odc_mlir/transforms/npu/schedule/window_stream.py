@@ -26,6 +26,7 @@ from odc_mlir.transforms.npu.schedule.local import (
     Slot,
     Slots,
     TilePart,
+    image_fields,
     load_parts,
     load_region,
     overlaps,
@@ -311,18 +312,9 @@ def _conv_fields(layer: WindowLayer[Product], tiling: Tiling) -> dict[str, int |
         "out_type": layer.result.type,
         "shape": tiling.shape,
         "multiplier": window.multiplier,
-        **_kernel_fields(window),
+        **window.kernel_fields,
         "dilation_y": window.dilation_y,
         "dilation_x": window.dilation_x,
-    }
-
-
-def _kernel_fields(window: WindowGeometry) -> dict[str, int | str]:
-    return {
-        "kernel_height": window.kernel_height,
-        "kernel_width": window.kernel_width,
-        "stride_y": window.stride_y,
-        "stride_x": window.stride_x,
     }
 
 
@@ -330,14 +322,8 @@ def _tile_fields(tile: Tile, step: ComputeStep, source: TilePart, output: TilePa
     return {
         "init": "bias" if step.is_first else "keep",
         "emit": int(step.is_last),
-        "in_stride_x": source.stride_x,
-        "in_stride_y": source.stride_y,
         "in_channels": step.k_count,
-        "out_width": tile.cols,
-        "out_height": tile.rows,
-        "channels": step.channels,
-        "out_stride_x": output.stride_x,
-        "out_stride_y": output.stride_y,
+        **image_fields(source, output, tile.rows, tile.cols, step.channels),
     }
 
 
@@ -348,7 +334,7 @@ def pool_commands(layer: Pooling, tiling: Tiling, memories: LocalMemories) -> It
     constant: dict[str, int | str] = {
         "kind": layer.op.kind.data.value,
         "type": layer.source.type,
-        **_kernel_fields(window),
+        **window.kernel_fields,
         **output_fields(layer.op),
     }
     for tile, group in _jobs(window, tiling):
@@ -360,19 +346,13 @@ def pool_commands(layer: Pooling, tiling: Tiling, memories: LocalMemories) -> It
         yield command(
             "pool",
             **constant,
+            **image_fields(source, output, tile.rows, tile.cols, group[1]),
             input=source.place,
-            in_stride_x=source.stride_x,
-            in_stride_y=source.stride_y,
-            out_width=tile.cols,
-            out_height=tile.rows,
-            channels=group[1],
             valid_x=cols.before,
             valid_y=rows.before,
             valid_width=cols.length,
             valid_height=rows.length,
             output=output.place,
-            out_stride_x=output.stride_x,
-            out_stride_y=output.stride_y,
         )
         yield from stores
 
