@@ -195,9 +195,10 @@ def _effect_text(share: float) -> str:
 
 
 def next_step(verdict: Mapping[str, Any], compiling: str) -> str:
-    """Return the next step after success: ``compiling``, for an unchecked model after a check."""
+    """Return the next step after success: ``compiling``, for an unchecked model, or uncertain limits, after a check."""
     if verdict["status"] != rules.UNCHECKED:
-        return compiling
+        is_certain = all(check["certain"] for check in verdict["limits"])
+        return compiling if is_certain else f"give more samples to be certain of the limits, then {compiling}"
     has_none = verdict["samples"].get("made_up", True)
     return f"give {'samples' if has_none else 'sequences of frames as in use'} to check the accuracy, then {compiling}"
 

@@ -106,9 +106,11 @@ def test_an_unchecked_model_is_to_be_checked_before_it_is_compiled() -> None:
         ("passed", False, ""),
         ("unchecked", True, "give samples "),
         ("unchecked", False, "give seq"),
+        ("passed", False, "give more"),
     ):
         samples["made_up"] = made_up
-        step = next_step({"status": status, "samples": samples}, "compile")
+        limits = [{"certain": start != "give more"}]
+        step = next_step({"status": status, "samples": samples, "limits": limits}, "compile")
         assert step.startswith(start or "compile")
         assert step.endswith("compile")
 

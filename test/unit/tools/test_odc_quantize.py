@@ -56,13 +56,13 @@ def test_model_reports_and_records(
     assert lines[1] == f"  file {model.stat().st_size:,} -> {out.stat().st_size:,} bytes"
     assert lines[2].startswith("  passed")
     assert all(re.search(r"\): \S+ %, (harmless|tolerable|harmful)$", line) for line in lines if line[:4] == "    ")
-    assert lines[-1] == f"next: odc-compile {out} --target npu-256 -o out/package"
+    assert lines[-1].endswith(f"then odc-compile {out} --target npu-256 -o out/package"), "limits are uncertain"
     assert "mpeir" not in text
     verdict = json.loads(report.read_text())
     assert verdict["passed"]
     assert set(verdict["scheme"].values()) == {"int8"}
     html = page.read_text()
-    assert "<svg" in html
+    assert "<table" in html
     assert "http" not in html, "the page stands alone"
     assert "stem" in html
     first = out.read_bytes()
