@@ -60,7 +60,8 @@ class ShareMatrices(RewritePattern):
         (images, _, rows, columns), depth = npu.shape_of(op.output), npu.shape_of(op.a)[3]
         for index in (0, 1):
             value, other = op.operands[index], op.operands[1 - index]
-            if npu.shape_of(other)[0] != images or (found := _distinct(value, images)) is None:
+            batches = {npu.shape_of(item)[0] for item in (value, other)}
+            if batches != {images} or (found := _distinct(value, images)) is None:
                 continue
             source, order = found
             groups = images * order.size // math.prod(npu.shape_of(value))

@@ -67,3 +67,15 @@ npu.program @turned(%a: tensor<4x1x2x8x!quant.uniform<i8:f32, 0.5>>, %b: tensor<
 // CHECK: %[[T:.*]] = npu.move %[[B]] copies [array<i32: 0, 0, 0, 2, 24, 24, 8, 1, 3, 3, 8, 1>] {{.*}} -> tensor<2x1x8x3x
 // CHECK: %[[Y:.*]] = npu.matmul %{{.*}}, %[[T]] {{.*}} -> tensor<2x1x4x3x
 // CHECK-NEXT: npu.reshape %[[Y]] {{.*}} -> tensor<4x1x2x3x
+
+// -----
+
+// All images share one matrix already. A move arranges its elements.
+func.func @one_matrix(%a: tensor<2x1x2x3x!quant.uniform<i8:f32, 0.5>>, %b: tensor<1x1x5x3x!quant.uniform<i8:f32, 0.5>>) -> tensor<2x1x2x5x!quant.uniform<i8:f32, 0.5>> {
+  %0 = npu.move %b copies [array<i32: 0, 0, 0, 3, 1, 5, 5, 3, 1>] : tensor<1x1x5x3x!quant.uniform<i8:f32, 0.5>> -> tensor<1x1x3x5x!quant.uniform<i8:f32, 0.5>>
+  %1 = npu.matmul %a, %0 scale <1073741824, 0> clamp(-128, 127) : tensor<2x1x2x3x!quant.uniform<i8:f32, 0.5>>, tensor<1x1x3x5x!quant.uniform<i8:f32, 0.5>> -> tensor<2x1x2x5x!quant.uniform<i8:f32, 0.5>>
+  func.return %1 : tensor<2x1x2x5x!quant.uniform<i8:f32, 0.5>>
+}
+// CHECK-LABEL: func.func @one_matrix
+// CHECK: %[[T:.*]] = npu.move
+// CHECK-NEXT: npu.matmul %{{.*}}, %[[T]] {{.*}} -> tensor<2x1x2x5x
