@@ -7,8 +7,8 @@ which results reuse memory. The pass therefore runs the following passes on copi
   memory sizes form a fixed series, so a larger limit finds all plans that a smaller limit finds.
 - with stripes that keep results in the tile buffer, if the program is small and the estimate, for the target or for a
   machine with half of a port, is faster
-- with various shares of the SRAM for constants, if the SRAM is limited or the fewest cycles are preferred; with few
-  constants or a wide off-chip port, at least with the whole SRAM
+- with various shares of the SRAM for constants, if the SRAM is limited, the fewest cycles are preferred or the program
+  is short; with few constants or a wide off-chip port, at least with the whole SRAM
 - with tiles for machines with less or more of a resource, if the fewest cycles are preferred, and with half of the
   lanes, if the SRAM is limited, memory is preferred, or constants are few. A better machine thus finds all tilings of a
   poorer machine.
@@ -69,6 +69,8 @@ from odc_mlir.transforms.npu.schedule.tensor_ir import has_tilings
 from odc_mlir.transforms.npu.schedule.window_search import tilings_of
 
 LOWERED, SCHEDULED = "npu", "npu-alloc"  # stages between which a program becomes instructions
+FEW_INSTRUCTIONS = 250  # instructions of a program up to which all shares of the SRAM for constants are tried
+FEW_PLANS = 8  # plans of stripes up to which all are tried
 MISSES = 3  # plans in a row without improvement after which the search ends
 INSTRUCTIONS = 200_000  # instructions, of about 0.1 ms each, after which the search ends
 LIMIT_STEP = 1.2**0.5  # factor between the SRAM limits of prefetching trials
@@ -213,9 +215,8 @@ class _Trials:
             return TrialPlan(plans[place])
         # Plans for more memory than available may fit after all. Then come plans with room for constants.
         best = self._better(best, map(TrialPlan, plans[:first][::-1]))
-        if self.thrifty:
-            return self._better(best, _ladder(plans, place))
-        best = self._better(best, map(TrialPlan, plans[place + 1 :]))
+        if not self.thrifty:
+            best = self._better(best, map(TrialPlan, plans[place + 1 :]))
         return self._better(best, _ladder(plans, place), misses=len(plans))
 
     def _fitting(self, plans: Sequence[StripePlan], first: int) -> tuple[int, _Trial | None]:
@@ -303,13 +304,15 @@ class _Trials:
     def _prefetched(self, best: _Trial) -> _Trial:
         """Return the best of ``best`` and trials of the same plan with other shares of the SRAM for constants."""
         plan, ready, others = best.plan, best.ready, list[Prefetch]()
-        several = self.limited or self.thorough
+        several = self.limited or self.thorough or self.instructions <= FEW_INSTRUCTIONS
         if several or self.small:
             others.append(Prefetch("rest"))
         if several or self.small or is_wide(self.job.target):
             others.append(Prefetch("all"))
+        if is_wide(self.job.target):
+            others.append(Prefetch("none"))
         if several:
-            most = self.job.sram_bytes if self.limited else best.arena_bytes
+            most = min(self.job.sram_bytes, best.arena_bytes)
             step = math.floor(math.log(max(most, 1), LIMIT_STEP))
             others += [Prefetch(sram_limit=int(LIMIT_STEP ** (step - k))) for k in range(LIMITS)]
         for prefetch in others:
@@ -360,7 +363,7 @@ def _copies(op: Operation) -> bool:
 def _ladder(plans: Sequence[StripePlan], place: int) -> Iterator[TrialPlan]:
     last = math.inf
     for number, plan in enumerate(plans):
-        if plan.arena_bytes <= MEMORY_STEP * last or number == len(plans) - 1:
+        if len(plans) <= FEW_PLANS or plan.arena_bytes <= MEMORY_STEP * last or number == len(plans) - 1:
             last = plan.arena_bytes
             if number > place:
                 yield TrialPlan(plan)
