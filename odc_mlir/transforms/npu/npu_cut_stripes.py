@@ -90,7 +90,8 @@ def trial_planner(ctx: Context, job: TargetedProgram) -> tuple[stripe_plan.Strip
     graph = stripe_plan.read_rows(job.block, job.target, job.memory)
     room, burst = job.sram_bytes - graph.apart_bytes, job.target.sram.burst_bytes
     fits = stripe_plan.StripePlanner(graph, burst).plain.arena_bytes <= room
-    if fits and job.choice.prefer != "memory" and (job.choice.sram_limit is None or job.memory == "sram"):
+    is_free = job.sram_bytes == job.target.sram.capacity_bytes or job.memory == "sram"
+    if fits and is_free and job.choice.prefer != "memory":
         return None
     return stripe_plan.StripePlanner(graph, burst, resident_results(ctx, job)), room
 

@@ -312,7 +312,7 @@ class _Trials:
         if is_wide(self.job.target):
             others.append(Prefetch("none"))
         if several:
-            most = min(self.job.sram_bytes, best.arena_bytes)
+            most = self.job.sram_bytes if self.limited else best.arena_bytes
             step = math.floor(math.log(max(most, 1), LIMIT_STEP))
             others += [Prefetch(sram_limit=int(LIMIT_STEP ** (step - k))) for k in range(LIMITS)]
         for prefetch in others:
