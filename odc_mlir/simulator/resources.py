@@ -14,7 +14,8 @@ from typing import Any
 
 from odc_mlir.targets import Target
 
-_ROUNDS = 4  # number of refinements of fair levels when several resources are overloaded
+_ROUNDS = 1000  # limit on refinements of fair levels if several resources are overloaded; a few mostly suffice
+_SETTLED = 1e-12  # change of a level per round that counts as none
 FINISHED = 1e-7  # a phase with fewer cycles of work left is done: far above rounding errors, far below a cycle
 
 
@@ -164,7 +165,7 @@ class Shares:
                     if rate
                 ]
                 levels[resource] = fair_level(allowed, self.width[resource])
-            if levels == before:
+            if all(levels[r] == before[r] or abs(levels[r] - before[r]) < _SETTLED for r in crowded):
                 break
         for phase in self.running:
             for resource, rate in phase.rates:
