@@ -73,6 +73,7 @@ FEW_INSTRUCTIONS = 250  # instructions of a program up to which all shares of th
 FEW_PLANS = 8  # plans of stripes up to which all are tried
 MISSES = 3  # plans in a row without improvement after which the search ends
 INSTRUCTIONS = 200_000  # instructions, of about 0.1 ms each, after which the search ends
+LARGE = 50_000  # instructions of a program of which a trial takes too long
 LIMIT_STEP = 1.2**0.5  # factor between the SRAM limits of prefetching trials
 LIMITS = 6  # number of these limits
 SMALL = range(64, 256)  # bursts of constants in a small program that is worth trials
@@ -165,7 +166,7 @@ class _Trials:
     room: int
     tried: set[Hashable] = field(default_factory=set)  # plans, tiled programs, and programs with copies of constants
     kept: ModuleOp | None = None  # module that a later trial may need
-    instructions: int = 0  # total of the programs tried
+    instructions: float = 0  # total of the programs tried
     fewest: float = math.inf  # fewest cycles of a program tried
 
     def __post_init__(self) -> None:
@@ -288,7 +289,7 @@ class _Trials:
             if copies in self.tried:
                 return None
             self.tried.add(copies)
-            self.instructions += len(program.block.ops)
+            self.instructions += size if (size := len(program.block.ops)) <= LARGE else math.inf
             if failed := self._run(module, self.finishing):
                 return failed
             loaded = load(emit_program(program, self.job.target, self.job.memory), target=self.job.target)
