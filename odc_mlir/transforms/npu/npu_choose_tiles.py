@@ -17,7 +17,7 @@ Weights that every tile reads again are assumed to be prefetched to SRAM. In mem
 ``prefer = memory`` may leave no room for them. Each read is then charged to the off-chip port.
 
 A program with ``npu.tiled_for = {sram = 50}`` is tiled for a machine with 50 % of the target's SRAM bandwidth. The
-other resources are ``lanes``, ``array`` (including ports and lanes), and ``room`` (the capacity of the SRAM).
+other resources are ``lanes``, ``tile_ports``, ``array`` (with both), and ``room`` (the capacity of the SRAM).
 
 Rejects windows if a single result pixel does not fit in the local memories, and given tilings that do not fit.
 """

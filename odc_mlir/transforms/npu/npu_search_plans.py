@@ -13,7 +13,7 @@ which results reuse memory. The pass therefore runs the following passes on copi
   lanes, if the SRAM is limited, memory is preferred, or constants are few. A better machine thus finds all tilings of a
   poorer machine.
 - with addresses of weights, and then of parameters, by the time of their uses, for the best program so far, or for
-  every program if the SRAM is limited or memory is preferred
+  every program if the SRAM is limited, or memory or the fewest cycles are preferred
 
 Before: an ``npu.program`` of operations on tensors.
 
@@ -82,7 +82,7 @@ MEMORY_STEP = 0.85  # factor between the memory sizes of plans to try at any lim
 SLOWDOWN = 1.05  # cycles allowed relative to the fastest program, if memory is preferred
 TIMED_MEMORIES = ((Space.WEIGHT,), (Space.WEIGHT, Space.PARAM))  # memories in which slots get addresses by time
 PHASES = (NpuLowerToTilesPass, NpuAllocateLocalPass, NpuAllocateMemoryPass)  # first passes of phases after the first
-MACHINES = (("lanes", 50), ("sram", 50), ("sram", 200), ("array", 50), ("room", 0))
+MACHINES = (("lanes", 50), ("tile_ports", 50), ("sram", 50), ("sram", 200), ("array", 50), ("room", 0))
 """Machines for which to try tiles, as (resource, percentage). A better target never gets a slower program."""
 
 
@@ -172,6 +172,7 @@ class _Trials:
     def __post_init__(self) -> None:
         prefer, self.small, self.limited = self.job.choice.prefer, _is_small(self.job), self.planner is not None
         self.thrifty, self.thorough = prefer == "memory", prefer == FEWEST_CYCLES
+        self.broad = self.limited or self.thorough
         passes = [*pipelines.passes_until(SCHEDULED, after=LOWERED)][1:]
         passes = [item for item in passes if not isinstance(item[1], NpuVerifyMemoryPass)]
         starts = [number for number, (_, item) in enumerate(passes) if isinstance(item, PHASES)]
@@ -200,7 +201,7 @@ class _Trials:
             best = self._better(best, plans, misses=len(plans))
             if best.plan.machine == known:
                 break
-        if prefetched and best.plan != first and (self.thorough or self.limited):
+        if prefetched and best.plan != first and self.broad:
             best = self._prefetched(best)
         fastest = self._timed(min(tuned, best, key=lambda trial: trial.cycles) if prefetched else best)
         for ready in {tuned.ready, best.ready}:
@@ -269,9 +270,9 @@ class _Trials:
         return None
 
     def _finished(self, plan: TrialPlan, ready: ModuleOp, prefetch: Prefetch) -> _Trial | OdcError | None:
-        """Finish a trial, with little SRAM also with other addresses: a larger limit finds what a smaller one finds."""
+        """Finish a trial, in broad searches also with other addresses: larger limits find what smaller ones find."""
         found = self._simulated(plan._replace(timed=()), ready, prefetch)
-        return self._timed(found) if self.limited and isinstance(found, _Trial) else found
+        return self._timed(found) if self.broad and isinstance(found, _Trial) else found
 
     def _simulated(self, plan: TrialPlan, ready: ModuleOp, prefetch: Prefetch) -> _Trial | OdcError | None:
         """Compile and simulate a copy of ``ready``. Returns None if the program is known or too slow."""
@@ -293,7 +294,7 @@ class _Trials:
             if failed := self._run(module, self.finishing):
                 return failed
             loaded = load(emit_program(program, self.job.target, self.job.memory), target=self.job.target)
-            most = None if self.fewest == math.inf else int(self.fewest * (SLOWDOWN if self.limited else 1))
+            most = None if self.fewest == math.inf else int(self.fewest * (SLOWDOWN if self.broad else 1))
             cycles = simulate(loaded, execute=False, cycle_limit=most).counters.cycles
             self.fewest = min(self.fewest, cycles)
             return _Trial(plan, prefetch, cycles, loaded.container.arena_bytes, ready)
@@ -305,7 +306,7 @@ class _Trials:
     def _prefetched(self, best: _Trial) -> _Trial:
         """Return the best of ``best`` and trials of the same plan with other shares of the SRAM for constants."""
         plan, ready, others = best.plan, best.ready, list[Prefetch]()
-        several = self.limited or self.thorough or self.instructions <= FEW_INSTRUCTIONS
+        several = self.broad or self.instructions <= FEW_INSTRUCTIONS
         if several or self.small:
             others.append(Prefetch("rest"))
         if several or self.small or is_wide(self.job.target):

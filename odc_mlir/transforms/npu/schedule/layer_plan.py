@@ -466,6 +466,7 @@ _PORTS = ("tile_ports.read_bytes_per_cycle", "tile_ports.write_bytes_per_cycle")
 SCALED: dict[str, tuple[str, ...]] = {
     "lanes": ("vector.requant_lanes",),
     "sram": ("sram.bytes_per_cycle",),
+    "tile_ports": _PORTS,
     "array": (*(f"array.{name}" for name in _ARRAY), *_PORTS, "vector.requant_lanes"),
     "room": ("sram.capacity_bytes",),
 }
