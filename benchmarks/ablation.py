@@ -34,7 +34,7 @@ import odc_mlir
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantizer import help, measurement, precisions
+from odc_mlir.quantizer import help, measurement
 from odc_mlir.quantizer.policy import options, ranges
 from odc_mlir.quantizer.reference import Reference
 from odc_mlir.runtime.execution.graph import build_graph
@@ -101,7 +101,6 @@ THRESHOLDS = (
     (help, "LEAST_GAIN_DB"),
     (help, "_LEAST_LOST_DB"),
     (measurement, "_MOST_LOST_DB"),
-    (precisions, "_NEAR_DB"),
     (ranges, "LEAST_RATIO"),
 )
 
@@ -181,28 +180,27 @@ def _tails(random: np.random.Generator) -> Subject:
 
 
 @contextlib.contextmanager
-def without(module: ModuleType, table: str, entry: Any) -> Iterator[None]:
+def replaced(modules: Sequence[ModuleType], name: str, value: Any) -> Iterator[None]:
+    """Give a name in ``modules`` another value as long as this lasts."""
+    before = [getattr(module, name) for module in modules]
+    for module in modules:
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for module, old in zip(modules, before, strict=True):
+            setattr(module, name, old)
+
+
+def without(module: ModuleType, table: str, entry: Any) -> contextlib.AbstractContextManager[None]:
     """Leave an entry out of a module's table, a tuple, as long as this lasts."""
-    before = getattr(module, table)
-    setattr(module, table, tuple(value for value in before if value != entry))
-    try:
-        yield
-    finally:
-        setattr(module, table, before)
+    return replaced([module], table, tuple(value for value in getattr(module, table) if value != entry))
 
 
-@contextlib.contextmanager
-def scaled(module: ModuleType, name: str, factor: float) -> Iterator[None]:
+def scaled(module: ModuleType, name: str, factor: float) -> contextlib.AbstractContextManager[None]:
     """Multiply a threshold, in all modules that import it, as long as this lasts."""
-    before = getattr(module, name)
-    holders = [each for key, each in sys.modules.items() if key.startswith("odc_mlir.quantizer") and name in vars(each)]
-    for holder in holders:
-        setattr(holder, name, before * factor)
-    try:
-        yield
-    finally:
-        for holder in holders:
-            setattr(holder, name, before)
+    holders = [item for key, item in sys.modules.items() if key.startswith("odc_mlir.quantizer") and name in vars(item)]
+    return replaced(holders, name, getattr(module, name) * factor)
 
 
 class Measured:

@@ -20,73 +20,56 @@ import numpy as np
 
 import odc_mlir
 from fairness import estimate
-from odc_mlir.formats.circle.model import Tensor
 from odc_mlir.formats.circle.writer import write_tflite
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "test"))
 
-from helpers.models import ModelBuilder
+from helpers.stateful import StatefulNet
 
 Quant = tuple[float, int]
 INPUT: Quant = (0.05, -10)
 HIDDEN: Quant = (0.04, -128)  # results of RELU
 RESULT: Quant = (0.06, 4)
 WEIGHT_SCALE = 0.004
+SEED = 3
 
 
-def scale_of(tensor: Tensor) -> float:
-    """Return the scale of a tensor that is quantised as a whole."""
-    assert tensor.quantization is not None
-    assert tensor.quantization.scale is not None
-    return float(tensor.quantization.scale[0])
-
-
-class Int8Builder(ModelBuilder):
+class SmallNet(StatefulNet):
     """Adds int8 layers with random weights."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.random = np.random.default_rng(3)
 
     def codes(self, name: str, shape: tuple[int, ...], dtype: str, spread: float, scale: float) -> int:
         """Add a constant with normally distributed codes."""
-        limits = np.iinfo(dtype)
-        data = np.clip(np.round(self.random.normal(0, spread, shape)), -limits.max, limits.max).astype(dtype)
+        most = np.iinfo(dtype).max
+        data = np.clip(np.round(self.rng.normal(0, spread, shape)), -most, most).astype(dtype)
         return self.tensor(name, shape, dtype, quant=(scale, 0), data=data)
 
     def layer(self, x: int, units: int, result: Quant) -> int:
         """Add FULLY_CONNECTED, with RELU if ``result`` begins at 0."""
-        name, source = f"y{len(self.subgraph.tensors)}", self.subgraph.tensors[x]
-        assert source.shape
-        weights = self.codes(f"{name}/w", (units, source.shape[1]), "int8", 40, WEIGHT_SCALE)
-        bias = self.codes(f"{name}/b", (units,), "int32", 2000, WEIGHT_SCALE * scale_of(source))
-        y = self.tensor(name, (1, units), "int8", quant=result)
-        options = {"fused_activation_function": "relu" if result == HIDDEN else "none"}
-        self.operator("FULLY_CONNECTED", [x, weights, bias], [y], options=options)
-        return y
+        name, scale = f"y{len(self.subgraph.tensors)}", WEIGHT_SCALE * self.quant(x)[0]
+        weights = self.codes(f"{name}/w", (units, self.shape(x)[1]), "int8", 40, WEIGHT_SCALE)
+        bias = self.codes(f"{name}/b", (units,), "int32", 2000, scale)
+        relu = "relu" if result == HIDDEN else "none"
+        inputs = [x, weights, bias]
+        return self.apply("FULLY_CONNECTED", name, inputs, (1, units), quant=result, fused_activation_function=relu)
 
     def svdf(self, x: int, units: int, memory: int = 10) -> int:
         """Add SVDF of rank 1 with RELU."""
-        name, width = f"s{len(self.subgraph.tensors)}", (self.subgraph.tensors[x].shape or ())[1]
-        feature = self.codes(f"{name}/w", (units, width), "int8", 40, WEIGHT_SCALE)
+        name = f"s{len(self.subgraph.tensors)}"
+        feature = self.codes(f"{name}/w", (units, self.shape(x)[1]), "int8", 40, WEIGHT_SCALE)
         time = self.codes(f"{name}/t", (units, memory), "int16", 8000, 0.0001)
         bias = self.codes(f"{name}/b", (units,), "int32", 2000, 1e-7)
         state = self.tensor(f"{name}/s", (1, units * memory), "int16", quant=(0.001, 0), variable=True)
-        y = self.tensor(name, (1, units), "int8", quant=HIDDEN)
-        options = {"rank": 1, "fused_activation_function": "relu"}
-        self.operator("SVDF", [x, feature, time, bias, state], [y], options=options)
-        return y
+        options = {"quant": HIDDEN, "rank": 1, "fused_activation_function": "relu"}
+        return self.apply("SVDF", name, [x, feature, time, bias, state], (1, units), **options)
 
     def softmax(self, x: int) -> int:
         """Add SOFTMAX."""
-        y = self.tensor("probabilities", self.subgraph.tensors[x].shape, "int8", quant=(1 / 256, -128))
-        self.operator("SOFTMAX", [x], [y], options={"beta": 1.0})
-        return y
+        return self.apply("SOFTMAX", "probabilities", [x], self.shape(x), quant=(1 / 256, -128), beta=1.0)
 
 
 def dense(*widths: int) -> bytes:
     """Return fully connected layers with RELU between them."""
-    builder = Int8Builder()
+    builder = SmallNet(SEED)
     x = at = builder.tensor("x", (1, widths[0]), "int8", quant=INPUT)
     for units in widths[1:-1]:
         at = builder.layer(at, units, HIDDEN)
@@ -95,7 +78,7 @@ def dense(*widths: int) -> bytes:
 
 def keyword() -> bytes:
     """Return five SVDF, each before a fully connected layer."""
-    builder = Int8Builder()
+    builder = SmallNet(SEED)
     x = at = builder.tensor("x", (1, 96), "int8", quant=INPUT)
     for units in (32, 32, 32, 32, 8):
         at = builder.layer(builder.svdf(at, 32), units, RESULT)
@@ -104,7 +87,7 @@ def keyword() -> bytes:
 
 def halves() -> bytes:
     """Return SPLIT of the channels and CONCATENATION in the opposite order."""
-    builder = Int8Builder()
+    builder = SmallNet(SEED)
     x = builder.tensor("x", (1, 8, 8, 8), "int8", quant=INPUT)
     parts = [builder.tensor(name, (1, 8, 8, 4), "int8", quant=INPUT) for name in ("low", "high")]
     builder.operator("SPLIT", [builder.constant("axis", 3, "int32"), x], parts, options={"num_splits": 2})

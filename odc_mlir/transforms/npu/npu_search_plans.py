@@ -79,11 +79,11 @@ LIMITS = 6  # number of these limits
 SMALL = range(64, 256)  # bursts of constants in a small program that is worth trials
 FEW_CONSTANTS = 1 << 20  # bytes of constants up to which a program without other trials is worth trials of addresses
 MEMORY_STEP = 0.85  # factor between the memory sizes of plans to try at any limit
-SLOWDOWN = 1.05  # cycles allowed relative to the fastest program, if memory is preferred
+SLOWDOWN = 1.05  # relative cycles of programs that broad searches simulate, and allow if memory is preferred
 TIMED_MEMORIES = ((Space.WEIGHT,), (Space.WEIGHT, Space.PARAM))  # memories in which slots get addresses by time
 PHASES = (NpuLowerToTilesPass, NpuAllocateLocalPass, NpuAllocateMemoryPass)  # first passes of phases after the first
 MACHINES = (("lanes", 50), ("tile_ports", 50), ("sram", 50), ("sram", 200), ("array", 50), ("room", 0))
-"""Machines for which to try tiles, as (resource, percentage). A better target never gets a slower program."""
+"""Machines for which to try tiles, as (resource, percentage): a better target tries the tiles of a poorer one."""
 
 
 class TrialPlan(NamedTuple):
@@ -203,7 +203,8 @@ class _Trials:
                 break
         if prefetched and best.plan != first and self.broad:
             best = self._prefetched(best)
-        fastest = self._timed(min(tuned, best, key=lambda trial: trial.cycles) if prefetched else best)
+        fastest = min(tuned, best, key=lambda trial: trial.cycles) if prefetched else best
+        fastest = fastest if self.broad else self._timed(fastest)  # broad searches have tried all addresses
         for ready in {tuned.ready, best.ready}:
             _free(ready)
         attributes, prefetch = fastest.plan.attributes, fastest.prefetch
